@@ -1,0 +1,52 @@
+// MappedFile: a file's bytes, read only.
+// Thread safety: const after Open.
+#ifndef BALLAST_BASE_MMAP_H_
+#define BALLAST_BASE_MMAP_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace ballast {
+
+class MappedFile {
+ public:
+  // Maps the regular file at `path`. Refuses directories, pipes and empty or unreadable files with kModel.
+  static Result<MappedFile> Open(const std::string& path);
+  MappedFile() = default;
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const uint8_t> bytes() const { return {data_, size_}; }
+  // Tells the kernel that [offset, offset + length) will be read soon / is no longer needed.
+  void WillNeed(size_t offset, size_t length) const;
+  void DontNeed(size_t offset, size_t length) const;
+
+ private:
+  const uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Zeroed anonymous memory, touched lazily: pages cost nothing until written. Freed with the object.
+class Arena {
+ public:
+  Arena() = default;
+  // Aligned to 64 bytes at least. Fails with kInternal when the machine has no such memory.
+  static Result<Arena> Allocate(size_t bytes);
+  ~Arena();
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&& other) noexcept;
+  uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace ballast
+
+#endif  // BALLAST_BASE_MMAP_H_

@@ -1,0 +1,51 @@
+// Attention over spans of cached keys and values, with the softmax share of the pinned keys (the sink mass).
+//
+// Purpose: one kernel for decode and prefill, for every policy: what a query may see is said by spans and by
+// two integers per query. Softmax parts are computed per span and merged (online softmax), so the pinned
+// keys' share falls out of the merge. Thread safety: reentrant; scratch belongs to the caller.
+#ifndef BALLAST_KERNELS_ATTENTION_H_
+#define BALLAST_KERNELS_ATTENTION_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/threads.h"
+#include "kernels/matmul.h"
+#include "tensor/kv_span.h"
+
+namespace ballast {
+
+struct AttentionShape {
+  int heads = 0;     // query heads; a multiple of kv_heads (grouped-query attention)
+  int kv_heads = 0;  // query head h reads KV head h / (heads / kv_heads)
+  int head_dim = 0;  // of keys and values alike; a multiple of 8
+  float scale = 0;   // scores = scale * q.k, usually 1 / sqrt(head_dim)
+  KvType kv = KvType::kF32;
+  Compute compute = Compute::kF32;  // kFast may quantise queries for integer dot products with kQ8 keys
+};
+
+// `rows` queries of one stream, in stream order.
+struct AttentionQueries {
+  int64_t rows = 0;
+  const float* window = nullptr;      // (row, head, head_dim): rotated at the stream position
+  const float* pinned = nullptr;      // (row, head, head_dim): rotated at the in-cache position
+  const int64_t* position = nullptr;  // (row): stream position; sees nothing later
+  const int64_t* start = nullptr;     // (row): first stream position visible among window spans
+};
+
+// Writes out: (row, head, head_dim), and sink_mass: (row, head), the softmax share of the pinned spans (0
+// without any). A query sees row p of a pinned span iff p <= position, and of a window span iff start <= p <=
+// position. A query that sees nothing gets zeros (never NaN). Spans come in increasing first_position. Rows
+// are independent: a row's result does not depend on its neighbours in the call, for the same spans. All
+// spans use shape.kv.  `scratch` grows as needed and is reused.
+void Attention(const AttentionShape& shape, const AttentionQueries& q, std::span<const KvSpan> spans,
+               float* out, float* sink_mass, std::vector<float>& scratch, ThreadPool& pool);
+
+// Encodes `rows` rows of head_dim floats (contiguous) as cached rows: data (rows * KvRowBytes), scale (rows;
+// kQ8 only). The definition of the store's quantisation; the cache's writes go through it.
+void EncodeKvRows(KvType type, const float* x, int64_t rows, int head_dim, uint8_t* data, float* scale);
+
+}  // namespace ballast
+
+#endif  // BALLAST_KERNELS_ATTENTION_H_

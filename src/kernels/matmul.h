@@ -1,0 +1,71 @@
+// Matrix products of activations with stored weights: y = x W^T.
+//
+// Purpose: one entry for decode (one row), batches (few rows) and prefill (many rows).
+// Two modes. kF32: the reference; weight rows are dequantised on the fly and multiplied in float; weights
+// stay where they are (mmap). kFast: weights are repacked once at load into panels for integer dot products,
+// and activations are quantised to int8 per block of 32 columns, with float accumulation across blocks.
+// Thread safety: Weights are const after Pack; Activations belong to one caller.
+// Invariants: 1. A row's result depends on that row and the weights only: not on how many rows come with it
+// nor on the thread count, bit for bit, in both modes. 2. Inputs hold no NaN; outputs are finite whenever the
+// exact product is.
+#ifndef BALLAST_KERNELS_MATMUL_H_
+#define BALLAST_KERNELS_MATMUL_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "base/threads.h"
+#include "tensor/tensor.h"
+
+namespace ballast {
+
+enum class Compute : uint8_t { kF32, kFast };
+
+// A weight matrix ready for MatMul.
+class Weights {
+ public:
+  Weights();
+  ~Weights();
+  Weights(Weights&&) noexcept;
+  Weights& operator=(Weights&&) noexcept;
+
+  // kF32 keeps `m` (whose bytes must outlive this). kFast copies them into panels; the bytes of `m` are not
+  // needed afterwards. REQUIRES: m.cols is a multiple of m's block size.
+  static Weights Pack(const MatrixView& m, Compute mode, ThreadPool& pool);
+
+  int64_t rows() const;
+  int64_t cols() const;
+  int64_t bytes() const;  // bytes read per pass over the matrix
+
+  struct Impl;
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// Rows of activations, prepared once and used by several MatMuls (Q, K and V share theirs).
+class Activations {
+ public:
+  Activations();
+  ~Activations();
+  Activations(Activations&&) noexcept;
+  Activations& operator=(Activations&&) noexcept;
+  // x: (rows, cols) floats, contiguous; must stay valid while this is used. kFast quantises here.
+  // Buffers grow to the largest batch seen and are reused.
+  void Set(const float* x, int64_t rows, int64_t cols, Compute mode, ThreadPool& pool);
+
+  struct Impl;
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// y[r * y_stride + o] = sum_c x[r][c] * w[o][c].   y: (x rows, w.rows()), rows y_stride floats apart.
+// REQUIRES: x was Set with the mode w was packed with, and x cols == w.cols().
+void MatMul(const Weights& w, const Activations& x, float* y, int64_t y_stride, ThreadPool& pool);
+
+}  // namespace ballast
+
+#endif  // BALLAST_KERNELS_MATMUL_H_
