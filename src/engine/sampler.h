@@ -12,10 +12,11 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
+#include "engine/rng.h"
 #include "text/tokenizer.h"
 
 namespace ballast {
@@ -31,10 +32,12 @@ struct SamplerOptions {
       64;  // tokens the penalties look back on; -1: the whole capacity of the stream; 0: off
   double presence_penalty = 0;   // subtracted once from a token that occurred in the range
   double frequency_penalty = 0;  // subtracted per occurrence
-  double dry_multiplier = 0;     // 0: off. DRY: penalty = multiplier * base^(match length - allowed length)
+  // 0: off. DRY: a token that would continue a repetition of `match length` tokens, at least the allowed
+  // length, loses multiplier * base^(match length - allowed length).
+  double dry_multiplier = 0;
   double dry_base = 1.75;
   int64_t dry_allowed_length = 2;
-  std::vector<Token> dry_breakers;     // a match never crosses these
+  std::vector<Token> dry_breakers;     // a match never crosses these, and they are never penalised
   std::map<Token, double> logit_bias;  // added to the logits; -inf bans
 };
 
@@ -44,24 +47,42 @@ class Sampler {
   // what is allowed and what was found; a bias id outside [0, vocab) too.
   static Result<Sampler> Create(const SamplerOptions& options, int64_t vocab, int64_t capacity);
 
-  // Tokens fed to the stream, in order, prompt and reply alike: the range the penalties span.
+  // Tokens fed to the stream, in order, prompt and reply alike: the range the penalties span. Ids outside the
+  // vocabulary are ignored.
   void Observe(Token token);
   // Picks the next token; does not Observe it. logits: (vocab); not changed. Finite unless the model is
-  // broken: NaN counts as -inf; when nothing is left, returns kInternal.
+  // broken: NaN counts as -inf; when nothing is left, returns kInternal. Ties go to the lowest id.
   Result<Token> Sample(std::span<const float> logits);
   uint64_t seed() const { return seed_; }
   const SamplerOptions& options() const { return options_; }
 
  private:
+  struct Candidate {
+    float logit;
+    Token id;
+    double weight;  // exp((logit - largest logit) / temperature)
+  };
   Sampler() = default;
+  void LoadLogits(std::span<const float> logits);
+  void AddTo(Token id, double value);  // work_[id] += value, kept finite
+  void Penalise();
+  void PenaliseRepetitions();  // DRY
+  Token Greedy() const;
+  void GatherCandidates();
+  void KeepNucleus(double total);
+  Token Draw();
+
   SamplerOptions options_;
   uint64_t seed_ = 0;
-  uint64_t state_[4] = {};
+  Rng rng_{0};
   int64_t vocab_ = 0;
-  int64_t range_ = 0;
-  std::deque<Token> recent_;
-  std::vector<std::pair<float, Token>> candidates_;
-  std::vector<float> work_;
+  int64_t range_ = 0;                          // how many tokens recent_ may hold
+  std::deque<Token> recent_;                   // the last range_ tokens, oldest first
+  std::unordered_map<Token, int64_t> counts_;  // of the tokens in recent_
+  std::vector<Candidate> candidates_;          // scratch
+  std::vector<float> work_;                    // (vocab): logits after bias and penalties; finite or -inf
+  std::vector<Token> newest_first_;            // scratch: recent_ reversed
+  std::vector<size_t> match_;                  // scratch: see PenaliseRepetitions
 };
 
 }  // namespace ballast

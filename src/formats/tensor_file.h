@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -35,10 +36,12 @@ class TensorFile {
  public:
   // Reads a GGUF v2 or v3 file (see gguf.h). Errors are kModel and name the file, what, expected and found.
   static Result<TensorFile> Open(const std::string& path);
+  // The same from memory; `name` stands for the path in messages. Owns the bytes.
+  static Result<TensorFile> Parse(std::string name, std::vector<uint8_t> bytes);
 
   const std::string& path() const { return path_; }
   const std::string& format() const { return format_; }  // "GGUF v3"
-  uint64_t file_bytes() const { return file_.bytes().size(); }
+  uint64_t file_bytes() const { return bytes_.size(); }
 
   // Metadata in file order.
   struct Meta {
@@ -47,7 +50,8 @@ class TensorFile {
   };
   const std::vector<Meta>& metadata() const { return metadata_; }
   const MetaValue* Find(std::string_view key) const;  // null when absent
-  // Typed access. Absent key -> nullopt; present with another type, or out of range -> kModel error.
+  // Typed access. Absent key -> nullopt; present with another type, or out of range -> kModel error. An array
+  // is never a scalar, and Float refuses NaN and infinities.
   Result<std::optional<int64_t>> Int(std::string_view key) const;
   Result<std::optional<double>> Float(std::string_view key) const;  // accepts integers
   Result<std::optional<bool>> Bool(std::string_view key) const;
@@ -55,16 +59,22 @@ class TensorFile {
 
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   const TensorInfo* FindTensor(std::string_view name) const;  // null when absent
-  const uint8_t* Data(const TensorInfo& t) const { return file_.bytes().data() + t.offset; }
+  const uint8_t* Data(const TensorInfo& t) const { return bytes_.data() + t.offset; }
   // The tensor as (rows, cols): cols = dims[0], rows = the product of the rest.
   MatrixView Matrix(const TensorInfo& t) const;
+  // The mapping, for paging hints; empty after Parse.
   const MappedFile& file() const { return file_; }
 
  private:
   friend class GgufReader;
+  // Fills in everything but path and bytes, which `file` holds already.
+  static Result<TensorFile> Read(TensorFile file);
+
   std::string path_;
   std::string format_;
   MappedFile file_;
+  std::vector<uint8_t> owned_;      // Parse only
+  std::span<const uint8_t> bytes_;  // of file_ or owned_; neither moves its bytes when this object moves
   std::vector<Meta> metadata_;
   std::vector<TensorInfo> tensors_;
   std::map<std::string, size_t, std::less<>> meta_index_;

@@ -1,9 +1,13 @@
 // Tokenizer: bytes to token ids and back.
 //
 // Purpose: byte-level BPE (GPT-2 kind) and SentencePiece-style BPE with byte fallback, as GGUF files describe
-// them. Thread safety: const after Create; Encode and Decode may run from many threads. Invariants: 1.
-// Decode(Encode(x)) == x for any bytes. 2. Encode is linear in the input length up to a log factor, whatever
-// the input. 3. BOS is added at most once.
+// them. Thread safety: const after Create; Encode and Decode may run from many threads. Invariants:
+// 1. Decode(Encode(x)) == x for any bytes the vocabulary can spell, valid UTF-8 or not. (SmolLM2's has no
+//    token for 21 of the 256 bytes, among them 0x04 and 0xFF.) Each byte it cannot spell becomes U+FFFD, or
+//    its <unk>; text never becomes a control token to make up for a missing byte.
+// 2. Encode is linear in the input length up to a log factor, whatever the input.
+// 3. BOS is added at most once.
+// 4. With parse_special off, Encode yields no control token but the added BOS and EOS.
 #ifndef BALLAST_TEXT_TOKENIZER_H_
 #define BALLAST_TEXT_TOKENIZER_H_
 
@@ -33,8 +37,10 @@ struct Vocab {
   };
   Kind kind = Kind::kByteLevelBpe;
   std::string pre;  // pre-tokenizer name: "smollm", "gpt-2", "llama-bpe", "qwen2", ... (byte-level BPE)
-  std::vector<std::string> tokens;                         // by id, as stored in the file
-  std::vector<int32_t> types;                              // by id; empty means all kNormal
+  std::vector<std::string> tokens;  // by id, as stored in the file
+  // By id; empty means all kNormal. Create mends what files get wrong: byte tokens and BOS, EOS, EOT, UNK and
+  // PAD typed as ordinary text, and turn ends ("<|im_end|>") not typed control.
+  std::vector<int32_t> types;
   std::vector<float> scores;                               // by id (SentencePiece)
   std::vector<std::string> merges;                         // "left right", best first (byte-level BPE)
   Token bos = -1, eos = -1, eot = -1, unk = -1, pad = -1;  // -1: none
@@ -53,6 +59,8 @@ class Tokenizer {
         false;  // add BOS/EOS as the file says; never a second BOS when the text starts with it
     bool parse_special =
         true;  // control tokens written in the text become their ids; otherwise they are plain text
+    bool leading_space =
+        true;  // false: `text` continues ordinary text, so add_space_prefix puts no space before it
   };
   // `text` is any bytes. Appends nothing else.
   virtual std::vector<Token> Encode(std::string_view text, const EncodeOptions& options) const = 0;
@@ -65,14 +73,19 @@ class Tokenizer {
   virtual std::string Decode(const std::vector<Token>& ids, bool special = true) const = 0;
 
   virtual int64_t size() const = 0;
+  // As given to Create, with mistyped tokens put right (see types).
   virtual const Vocab& vocab() const = 0;
   virtual bool IsControl(Token id) const = 0;
   // True for EOS, EOT and the other tokens that end a turn (<|im_end|>, <|eot_id|>, <end_of_turn>, <|end|>,
   // ...).
   virtual bool EndsTurn(Token id) const = 0;
-  // The id whose text is exactly `text`, or -1.
+  // The id whose text, as stored in the file, is exactly `text`, or -1. Of duplicates the first id wins; the
+  // others still decode.
   virtual Token Find(std::string_view text) const = 0;
 };
+
+// True when models with this pre-tokenizer start with BOS even where the file does not say so (llama-bpe).
+bool PreTokenizerImpliesBos(std::string_view pre);
 
 }  // namespace ballast
 

@@ -1,0 +1,97 @@
+# The front door: `make chat` and `make test` work on a bare Debian 12. `make` alone lists the targets.
+# CMake and Ninja do the building; this file only says what to set up and what to run.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+SHELL := /bin/sh
+
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+ARGS ?=
+# Debian's own Python is the one that the set-up gives pip and pytest to.
+PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
+
+configure_flags := -G Ninja $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+# Configures a folder once; afterwards ninja itself sees when CMake has to run again.
+configure = [ -f build/$(1)/build.ninja ] || cmake -S . -B build/$(1) $(configure_flags) $(2) --log-level=WARNING >/dev/null
+sources = find apps bench fuzz src tests \( -name '*.cc' -o -name '*.h' \) -not -path '*/build/*' | sort
+
+.PHONY: help setup build binary models models-default chat test test-long bench fuzz install format lint clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
+	  printf 'make %-15s %s\n' "$$name" "$$text"; done
+
+setup: ## install the Debian packages that are missing (root or sudo); silent when none is
+	@sh tools/setup.sh build
+
+build: binary models-default ## build/release/ballast and its default model
+
+binary: setup
+	@$(call configure,release,-DCMAKE_BUILD_TYPE=Release)
+	@cmake --build build/release --target ballast -j $(JOBS)
+
+models-default: setup ## fetch the default model into models/ (98 MB, resumes, checked)
+	@$(PYTHON) tools/fetch_model.py default
+
+models: setup ## fetch every model that the tests know (350 MB)
+	@$(PYTHON) tools/fetch_model.py all
+
+chat: build ## talk to the default model; ARGS="..." goes to ballast chat
+	@build/release/ballast chat $(ARGS) || [ $$? -eq 130 ]
+
+test: setup ## build everything and run all fast tests
+	@$(call configure,release,-DCMAKE_BUILD_TYPE=Release)
+	@cmake --build build/release -j $(JOBS)
+	@$(PYTHON) tools/fetch_model.py default
+	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
+
+test-long: test ## test under address, undefined-behaviour and thread sanitizers, then tests/long/
+	@$(call configure,asan,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DBALLAST_SANITIZE=address$(comma)undefined)
+	@cmake --build build/asan -j $(JOBS)
+	@ctest --test-dir build/asan --output-on-failure -j $(JOBS)
+	@$(call configure,tsan,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DBALLAST_SANITIZE=thread)
+	@cmake --build build/tsan -j $(JOBS)
+	@ctest --test-dir build/tsan --output-on-failure -j $(JOBS)
+	@for script in tests/long/*.sh; do [ ! -e "$$script" ] || { echo "$$script"; sh "$$script"; } || exit 1; done
+
+bench: build ## run the micro-benchmarks and ballast bench
+	@sh tools/setup.sh bench
+	@$(call configure,bench,-DCMAKE_BUILD_TYPE=Release -DBALLAST_BENCH=ON -DBALLAST_TESTS=OFF)
+	@cmake --build build/bench -j $(JOBS)
+	@for program in build/bench/bench/*_bench; do [ ! -x "$$program" ] || "$$program" || exit 1; done
+	@build/release/ballast bench $(ARGS)
+
+fuzz: setup ## run every fuzz target for FUZZ_SECONDS (60) each, with libFuzzer and sanitizers
+	@sh tools/setup.sh fuzz
+	@CC=clang CXX=clang++ && export CC CXX && $(call configure,fuzz,-DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DBALLAST_LIBFUZZER=ON -DBALLAST_SANITIZE=address$(comma)undefined$(comma)fuzzer-no-link -DBALLAST_WERROR=OFF)
+	@cmake --build build/fuzz --target fuzz/all -j $(JOBS)
+	@for target in build/fuzz/fuzz/fuzz_*; do \
+	  [ -f "$$target" ] && [ -x "$$target" ] || continue; \
+	  name=$$(basename "$$target"); name=$${name#fuzz_}; new=build/fuzz/corpus/$$name; mkdir -p "$$new"; \
+	  seeds=; [ ! -d "fuzz/corpus/$$name" ] || seeds=fuzz/corpus/$$name; \
+	  echo "fuzz: $$name for $(FUZZ_SECONDS) s"; \
+	  "$$target" -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+	    -artifact_prefix="$$new-" "$$new" $$seeds || exit 1; done
+
+install: binary ## install the binary under PREFIX (/usr/local); DESTDIR is honoured
+	@install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/doc/ballast"
+	@install -m 755 build/release/ballast "$(DESTDIR)$(PREFIX)/bin/ballast"
+	@install -m 644 LICENSE "$(DESTDIR)$(PREFIX)/share/doc/ballast/LICENSE"
+
+format: ## format every source file in place
+	@sh tools/setup.sh lint
+	@$(sources) | xargs clang-format -i
+
+lint: setup ## check the format and run clang-tidy over src/ and apps/
+	@sh tools/setup.sh lint
+	@$(sources) | xargs clang-format --dry-run -Werror
+	@$(call configure,release,-DCMAKE_BUILD_TYPE=Release)
+	@find src apps -name '*.cc' | sort | xargs -P $(JOBS) -n 1 clang-tidy -p build/release --quiet
+
+clean: ## remove build/ (the models stay)
+	@rm -rf build
+
+comma := ,

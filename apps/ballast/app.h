@@ -1,0 +1,106 @@
+// What every command shares: common flags, loading, printing, exit codes. One file per command beside this one.
+#ifndef BALLAST_APPS_APP_H_
+#define BALLAST_APPS_APP_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/threads.h"
+#include "engine/sampler.h"
+#include "engine/stream.h"
+#include "formats/tensor_file.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+namespace ballast::app {
+
+// Exit codes (INTERFACES): 0 done, 1 our own fault, 2 usage, 3 model refused, 4 input refused, 5 gate failed, 130 interrupted.
+int ExitCode(const Status& status);
+// Prints "ballast: <message>" and "hint: ..." on stderr; returns ExitCode.
+int Fail(const Status& status);
+
+// -m -t -c --sinks --pin-system --policy --kv --compute --json --verbose, with their BALLAST_* twins.
+struct CommonFlags {
+  std::string model;
+  int threads = 0;                      // 0: UsableCores()
+  int64_t context = 0;                  // 0: min(8192, trained length)
+  int64_t sinks = 4;
+  bool pin_system = false;
+  std::vector<std::string> policies;    // empty: {"sinks"}; only eval accepts several
+  std::string kv = "q8";                // q8 | f16 | f32
+  std::string compute = "fast";         // fast | f32
+  bool json = false;
+  bool verbose = false;
+};
+void AddCommonFlags(CLI::App& app, CommonFlags& flags);
+// Adds an option with its environment twin BALLAST_<NAME>; the flag wins.
+template <typename T>
+CLI::Option* AddFlag(CLI::App& app, const std::string& names, const std::string& env, T& value, const std::string& help) {
+  return app.add_option(names, value, help)->envname("BALLAST_" + env);
+}
+
+// -n -s/--seed --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --dry-*
+// --logit-bias --stop
+struct SamplingFlags {
+  SamplerOptions options;
+  int64_t max_tokens = -1;
+  std::vector<std::string> stops;
+};
+void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);
+
+// A model ready to stream. Members in the order in which they may be used by later ones.
+struct Loaded {
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<TensorFile> file;
+  std::unique_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<const Model> model;
+};
+// Loads with a progress bar on stderr (terminals only; nothing otherwise unless --verbose).
+Result<Loaded> LoadModel(const CommonFlags& flags);
+Result<StreamOptions> MakeStreamOptions(const CommonFlags& flags, const std::string& policy);
+
+// A progress bar on stderr: drawn only on a terminal and only after 200 ms; cleared when done. NO_COLOR and TERM=dumb: none.
+class Progress {
+ public:
+  explicit Progress(std::string label);
+  ~Progress();
+  void Update(double share);  // 0 to 1
+  void Done();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Ctrl-C: set by the handler that main installs. Long work polls Interrupted(); ClearInterrupt() before a new one.
+bool Interrupted();
+void ClearInterrupt();
+
+// Writes to stdout; kInternal when stdout is closed or the disk is full (checked on every write).
+Status Print(std::string_view text);
+Status PrintJson(const nlohmann::json& document);  // one document, invalid UTF-8 replaced
+// Whole file or "-" for stdin, any bytes. kInput with the path when it cannot be read.
+Result<std::string> ReadAll(const std::string& path);
+// Writes a file through a temporary beside it; kInternal/kInput when that fails (full disk included).
+Status WriteFileAtomically(const std::string& path, std::string_view bytes);
+
+// "model": {"name", "sha256", "architecture"} for JSON output.
+nlohmann::json ModelJson(const Loaded& loaded);
+
+// The commands: each adds its subcommand with its flags to `app` and returns what runs it after parsing.
+using Runner = std::function<int()>;
+Runner AddRun(CLI::App& app);
+Runner AddChat(CLI::App& app);
+Runner AddEval(CLI::App& app);
+Runner AddProbe(CLI::App& app);
+Runner AddInspect(CLI::App& app);
+
+}  // namespace ballast::app
+
+#endif  // BALLAST_APPS_APP_H_

@@ -1,0 +1,309 @@
+// The float attention kernel: every KV type, every instruction set.
+//
+// Few queries (decode) read the keys and values where they lie. Many queries (prefill) first lay a block of
+// keys out with the keys in lanes, so that no sum over lanes is left, and the values as floats.
+#include <cstring>
+
+#include "kernels/attention_item.h"
+
+#ifndef HWY_WANT_AVX3_DL
+#define HWY_WANT_AVX3_DL 1
+#endif
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention_float.cc"
+// clang-format off
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/attention_softmax-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace ballast::attention {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using V = hn::Vec<FloatTag>;
+
+// Vectors of a row handled together: with kMaxTile queries they fill the registers (32 from AVX-512 on, else
+// 16).
+constexpr int kCols = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+// Below this many queries of one KV head, packing keys costs more than it saves.
+constexpr int64_t kFewQueries = 10;
+
+// Stored elements [i, i + kLanes) of a row as floats (q8 without its scale).
+template <KvType kType>
+HWY_INLINE V LoadElements(const uint8_t* row, int64_t i) {
+  const FloatTag d;
+  if constexpr (kType == KvType::kF32) {
+    return hn::LoadU(d, reinterpret_cast<const float*>(row) + i);
+  } else if constexpr (kType == KvType::kF16) {
+    const hn::Rebind<hwy::float16_t, FloatTag> d16;
+    return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(row) + i));
+  } else {
+    const hn::Rebind<int8_t, FloatTag> d8;
+    const hn::Rebind<int32_t, FloatTag> d32;
+    return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, reinterpret_cast<const int8_t*>(row) + i)));
+  }
+}
+
+// out: (dim rounded up to kLanes), zeros after dim.
+template <KvType kType>
+void RowToFloat(const uint8_t* row, int64_t dim, float* HWY_RESTRICT out) {
+  const FloatTag d;
+  int64_t i = 0;
+  for (; i + kLanes <= dim; i += kLanes) hn::StoreU(LoadElements<kType>(row, i), d, out + i);
+  if (i < dim) {
+    HWY_ALIGN uint8_t rest[kLanes * sizeof(float)] = {};
+    std::memcpy(rest, row + KvRowBytes(kType, i), KvRowBytes(kType, dim - i));
+    hn::StoreU(LoadElements<kType>(rest, 0), d, out + i);
+  }
+}
+
+// Rows where they lie in the cache.
+template <KvType kType>
+struct StoredRows {
+  const uint8_t* data;
+  int64_t row_bytes;
+  HWY_INLINE V Load(int64_t row, int64_t i) const { return LoadElements<kType>(data + row * row_bytes, i); }
+};
+
+// (row, stride) floats.
+struct FloatRows {
+  const float* data;
+  int64_t stride;
+  HWY_INLINE V Load(int64_t row, int64_t i) const { return hn::LoadU(FloatTag(), data + row * stride + i); }
+};
+
+// out[q][c] = sum over rows of a[q][row] * rows[row][column + c], for kWide vectors of columns. Then
+// finish(q, c, sum).
+template <int kTile, int kWide, class Rows, class Finish>
+HWY_INLINE void MultiplyTile(const float* const* a, const Rows& rows, int64_t count, int64_t column,
+                             const Finish& finish) {
+  const FloatTag d;
+  V sums[kTile][kWide];
+  HWY_UNROLL(8)
+  for (int q = 0; q < kTile; ++q) {
+    HWY_UNROLL(8)
+    for (int c = 0; c < kWide; ++c) sums[q][c] = hn::Zero(d);
+  }
+  for (int64_t r = 0; r < count; ++r) {
+    V x[kWide];
+    HWY_UNROLL(8)
+    for (int c = 0; c < kWide; ++c) x[c] = rows.Load(r, column + c * kLanes);
+    HWY_UNROLL(8)
+    for (int q = 0; q < kTile; ++q) {
+      const V w = hn::Set(d, a[q][r]);
+      HWY_UNROLL(8)
+      for (int c = 0; c < kWide; ++c) sums[q][c] = hn::MulAdd(w, x[c], sums[q][c]);
+    }
+  }
+  HWY_UNROLL(8)
+  for (int q = 0; q < kTile; ++q) {
+    HWY_UNROLL(8)
+    for (int c = 0; c < kWide; ++c) finish(q, column + c * kLanes, sums[q][c]);
+  }
+}
+
+template <int kTile, class Rows, class Finish>
+HWY_INLINE void MultiplyColumns(const float* const* a, const Rows& rows, int64_t count, int64_t columns,
+                                const Finish& finish) {
+  int64_t c = 0;
+  for (; c + kCols * kLanes <= columns; c += kCols * kLanes) {
+    MultiplyTile<kTile, kCols>(a, rows, count, c, finish);
+  }
+  for (; c < columns; c += kLanes) MultiplyTile<kTile, 1>(a, rows, count, c, finish);
+}
+
+// Adds up the blocks of four lanes.
+template <class D>
+HWY_INLINE void StoreSumOfBlocks(D d, hn::Vec<D> v, float* out) {
+  if constexpr (HWY_MAX_LANES_D(D) == 4) {
+    hn::StoreU(v, d, out);
+  } else {
+    const hn::Half<D> half;
+    StoreSumOfBlocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), out);
+  }
+}
+
+// out: the sums over lanes of four vectors, by a transpose inside each block of four lanes.
+HWY_INLINE void SumFour(V v0, V v1, V v2, V v3, float* out) {
+  const FloatTag d;
+  const hn::Repartition<uint64_t, FloatTag> d64;
+  const V v01 = hn::Add(hn::InterleaveLower(d, v0, v1), hn::InterleaveUpper(d, v0, v1));
+  const V v23 = hn::Add(hn::InterleaveLower(d, v2, v3), hn::InterleaveUpper(d, v2, v3));
+  const auto a = hn::BitCast(d64, v01), b = hn::BitCast(d64, v23);
+  const V lower = hn::BitCast(d, hn::InterleaveLower(d64, a, b));
+  const V upper = hn::BitCast(d, hn::InterleaveUpper(d64, a, b));
+  StoreSumOfBlocks(d, hn::Add(lower, upper), out);
+}
+
+// scores[q][key] = query q . key, keys where they lie. REQUIRES: dim is a multiple of kLanes.
+template <int kTile, KvType kType>
+HWY_INLINE void ScoreStored(const float* const* query, const StoredRows<kType>& keys, int count, int64_t dim,
+                            float* HWY_RESTRICT scores) {
+  const FloatTag d;
+  for (int k = 0; k < count; k += 4) {
+    // The last keys of a block that is no multiple of 4 stand in for the missing ones.
+    int64_t row[4];
+    for (int i = 0; i < 4; ++i) row[i] = std::min(k + i, count - 1);
+    V sums[kTile][4];
+    HWY_UNROLL(8)
+    for (int q = 0; q < kTile; ++q) {
+      HWY_UNROLL(8)
+      for (int i = 0; i < 4; ++i) sums[q][i] = hn::Zero(d);
+    }
+    for (int64_t e = 0; e < dim; e += kLanes) {
+      V x[4];
+      HWY_UNROLL(8)
+      for (int i = 0; i < 4; ++i) x[i] = keys.Load(row[i], e);
+      HWY_UNROLL(8)
+      for (int q = 0; q < kTile; ++q) {
+        const V y = hn::LoadU(d, query[q] + e);
+        HWY_UNROLL(8)
+        for (int i = 0; i < 4; ++i) sums[q][i] = hn::MulAdd(x[i], y, sums[q][i]);
+      }
+    }
+    HWY_UNROLL(8)
+    for (int q = 0; q < kTile; ++q) {
+      SumFour(sums[q][0], sums[q][1], sums[q][2], sums[q][3], scores + q * kBlockKeys + k);
+    }
+  }
+}
+
+// One block of keys and values, packed or not.
+template <KvType kType>
+struct Block {
+  const KeyBlock* keys;
+  bool pinned;
+  StoredRows<kType> k, v;
+  const float* k_scale = nullptr;  // (kBlockKeys): the score scale, times the key's (q8)
+  const float* v_scale = nullptr;  // (count), q8 only
+  FloatRows packed_k{nullptr, 0};  // (dim, kBlockKeys)
+  FloatRows packed_v{nullptr, 0};  // (count, PaddedDim)
+};
+
+template <int kTile, KvType kType>
+HWY_INLINE void RunTile(const Item& item, const Block<kType>& block, int64_t first, float* scores) {
+  const FloatTag d;
+  const int64_t dim = item.shape->head_dim, padded = PaddedDim(dim);
+  const int count = block.keys->count;
+  const TileView view = ViewTile(item, *block.keys, first, kTile);
+  if (!view.any) return;
+  const float* query[kTile];
+  for (int q = 0; q < kTile; ++q) query[q] = item.Query(block.pinned, first + q);
+  if (block.packed_k.data != nullptr) {
+    MultiplyColumns<kTile>(query, block.packed_k, dim, (count + kLanes - 1) / kLanes * kLanes,
+                           [&](int q, int64_t c, V sum) { hn::Store(sum, d, scores + q * kBlockKeys + c); });
+  } else {
+    ScoreStored<kTile, kType>(query, block.k, count, dim, scores);
+  }
+  float max[kTile], sum[kTile], keep[kTile], add[kTile];
+  const float* weights[kTile];
+  for (int q = 0; q < kTile; ++q) {
+    float* s = scores + q * kBlockKeys;
+    for (int k = 0; k < kBlockKeys; k += kLanes) {
+      hn::Store(hn::Mul(hn::Load(d, s + k), hn::Load(d, block.k_scale + k)), d, s + k);
+    }
+    sum[q] = BlockSoftmax(s, view.lo[q], view.hi[q], &max[q]);
+    if constexpr (kType == KvType::kQ8) {
+      for (int k = 0; k < kBlockKeys; k += kLanes) {
+        hn::Store(hn::Mul(hn::Load(d, s + k), hn::Load(d, block.v_scale + k)), d, s + k);
+      }
+    }
+    weights[q] = s;
+  }
+  MergeTile(item, block.pinned, first, kTile, max, sum, keep, add);
+  float* acc = item.state.acc + first * padded;
+  const auto merge = [&](int q, int64_t c, V part) {
+    float* at = acc + q * padded + c;
+    hn::StoreU(hn::MulAdd(part, hn::Set(d, add[q]), hn::Mul(hn::LoadU(d, at), hn::Set(d, keep[q]))), d, at);
+  };
+  if (block.packed_v.data != nullptr) {
+    MultiplyColumns<kTile>(weights, block.packed_v, count, (dim + kLanes - 1) / kLanes * kLanes, merge);
+  } else {
+    MultiplyColumns<kTile>(weights, block.v, count, dim, merge);
+  }
+}
+
+// Keys into lanes: out (dim, kBlockKeys). row: scratch (PaddedDim).
+template <KvType kType>
+void PackKeys(const StoredRows<kType>& keys, int count, int64_t dim, float* row, float* HWY_RESTRICT out) {
+  for (int k = 0; k < count; ++k) {
+    RowToFloat<kType>(keys.data + k * keys.row_bytes, dim, row);
+    for (int64_t e = 0; e < dim; ++e) out[e * kBlockKeys + k] = row[e];
+  }
+  for (int64_t e = 0; e < dim; ++e) std::fill(out + e * kBlockKeys + count, out + (e + 1) * kBlockKeys, 0.0f);
+}
+
+template <KvType kType>
+HWY_INLINE void RunTiles(const Item& item, const Block<kType>& block, float* scores) {
+  constexpr int kStep = kCols == 4 ? 6 : 4;
+  int64_t j = 0;
+  for (; j + kStep <= item.queries; j += kStep) RunTile<kStep, kType>(item, block, j, scores);
+  for (; j + 3 <= item.queries; j += 3) RunTile<3, kType>(item, block, j, scores);
+  for (; j < item.queries; ++j) RunTile<1, kType>(item, block, j, scores);
+}
+
+template <KvType kType>
+void RunBlocks(const Item& item) {
+  const AttentionShape& shape = *item.shape;
+  const int64_t dim = shape.head_dim, padded = PaddedDim(dim);
+  const bool pack = item.queries >= kFewQueries || dim % kLanes != 0;
+  float* packed_k = item.work;                              // (padded, kBlockKeys)
+  float* packed_v = packed_k + padded * kBlockKeys;         // (kBlockKeys, padded)
+  float* scores = packed_v + padded * kBlockKeys;           // (kMaxTile, kBlockKeys)
+  float* k_scale = scores + kMaxTile * kBlockKeys;          // (kBlockKeys)
+  float* v_scale = k_scale + kBlockKeys;                    // (kBlockKeys)
+  std::fill(scores, scores + kMaxTile * kBlockKeys, 0.0f);  // columns past a short block stay finite
+  std::fill(k_scale, k_scale + kBlockKeys, shape.scale);
+  std::fill(v_scale, v_scale + kBlockKeys, 0.0f);
+  for (const KeyBlock& keys : item.blocks) {
+    const KvSpan& span = item.spans[keys.span];
+    const int64_t row_bytes = KvRowBytes(kType, dim);
+    Block<kType> block{&keys,
+                       span.pinned,
+                       {RowOf(shape, span.k, item.kv_head, keys.begin), row_bytes},
+                       {RowOf(shape, span.v, item.kv_head, keys.begin), row_bytes}};
+    block.k_scale = k_scale;
+    block.v_scale = v_scale;
+    if constexpr (kType == KvType::kQ8) {
+      const float* ks = span.k.scale + item.kv_head * span.k.head_stride + keys.begin;
+      const float* vs = span.v.scale + item.kv_head * span.v.head_stride + keys.begin;
+      for (int k = 0; k < keys.count; ++k) k_scale[k] = ks[k] * shape.scale;
+      std::copy(vs, vs + keys.count, v_scale);
+    }
+    if (pack) {
+      PackKeys<kType>(block.k, keys.count, dim, packed_v, packed_k);
+      for (int k = 0; k < keys.count; ++k) {
+        RowToFloat<kType>(block.v.data + k * row_bytes, dim, packed_v + k * padded);
+      }
+      block.packed_k = {packed_k, kBlockKeys};
+      block.packed_v = {packed_v, padded};
+    }
+    RunTiles<kType>(item, block, scores);
+  }
+}
+
+void RunFloat(const Item& item) {
+  ClearState(item);
+  switch (item.shape->kv) {
+    case KvType::kF32:
+      return RunBlocks<KvType::kF32>(item);
+    case KvType::kF16:
+      return RunBlocks<KvType::kF16>(item);
+    case KvType::kQ8:
+      return RunBlocks<KvType::kQ8>(item);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ballast::attention
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ballast::attention {
+
+HWY_EXPORT(RunFloat);
+void RunFloatItem(const Item& item) { HWY_DYNAMIC_DISPATCH(RunFloat)(item); }
+
+}  // namespace ballast::attention
+#endif  // HWY_ONCE

@@ -1,0 +1,92 @@
+// One piece of attention work, and the two kernels that do it. Private to attention*.cc.
+//
+// The work is cut by KV head, by rows of queries and, when that gives too few pieces, by ranges of keys. Keys
+// come in blocks of at most 64 of one span. A kernel walks its blocks and keeps for every query the running
+// maximum score m, the sum of exp(score - m), the part of that sum that is pinned, and the weighted values
+// (online softmax, arXiv 1805.02867); pieces of one query are merged by the same rule, in key order.
+// The cut depends on the shape of the call only, never on the number of threads.
+#ifndef BALLAST_KERNELS_ATTENTION_ITEM_H_
+#define BALLAST_KERNELS_ATTENTION_ITEM_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "kernels/attention.h"
+
+namespace ballast::attention {
+
+inline constexpr int kBlockKeys = 64;
+inline constexpr int kMaxTile = 6;           // queries that share the registers of a kernel
+inline constexpr int kMaxIntegerDim = 256;   // largest head_dim whose integer sums stay inside int32
+inline constexpr float kScoreLimit = 1e30f;  // scores are clamped to it, so that differences stay finite
+
+// Values are accumulated in rows of whole 64s.
+constexpr int64_t PaddedDim(int64_t head_dim) { return (head_dim + 63) / 64 * 64; }
+
+// Keys [begin, begin + count) of a span, count <= kBlockKeys.
+struct KeyBlock {
+  int64_t span = 0;
+  int64_t begin = 0;
+  int count = 0;
+};
+
+// Query j of an item is head j % group of row row_begin + j / group.
+struct State {
+  float* max = nullptr;     // (query)
+  float* sum = nullptr;     // (query)
+  float* pinned = nullptr;  // (query)
+  float* acc = nullptr;     // (query, PaddedDim); the integer kernel keeps the values of a row shuffled
+};
+
+struct Item {
+  const AttentionShape* shape = nullptr;
+  const AttentionQueries* q = nullptr;
+  std::span<const KvSpan> spans;
+  int kv_head = 0;
+  int group = 1;  // query heads per KV head
+  int64_t row_begin = 0;
+  int64_t queries = 0;  // rows * group
+  std::span<const KeyBlock> blocks;
+  State state;
+  float* work = nullptr;  // WorkFloats(), aligned to 64 bytes
+
+  const float* Query(bool pinned, int64_t j) const {
+    const int64_t head = (row_begin + j / group) * shape->heads + int64_t{kv_head} * group + j % group;
+    return (pinned ? q->pinned : q->window) + head * shape->head_dim;
+  }
+  // The keys of `block` that query j sees: [lo, hi), empty when lo >= hi.
+  void Visible(const KeyBlock& block, int64_t j, int* lo, int* hi) const {
+    const KvSpan& span = spans[block.span];
+    const int64_t row = row_begin + j / group, first = span.first_position + block.begin;
+    const int64_t count = block.count;
+    *hi = static_cast<int>(std::clamp<int64_t>(q->position[row] - first + 1, 0, count));
+    *lo = span.pinned ? 0 : static_cast<int>(std::clamp<int64_t>(q->start[row] - first, 0, count));
+  }
+};
+
+// A row of cached keys or values.
+inline const uint8_t* RowOf(const AttentionShape& shape, const KvRows& rows, int kv_head, int64_t row) {
+  return rows.data + (kv_head * rows.head_stride + row) * KvRowBytes(shape.kv, shape.head_dim);
+}
+
+// Floats of scratch that either kernel needs for an item of `queries` queries: packed keys and values, scores,
+// and queries as integers.
+constexpr int64_t WorkFloats(int64_t queries, int64_t head_dim) {
+  const int64_t dim = PaddedDim(head_dim);
+  return 2 * dim * kBlockKeys + (kMaxTile + 4) * kBlockKeys + queries * (dim + 2) + 64;
+}
+
+// True when this CPU has the integer kernel and it can do `shape`.
+bool UsesIntegers(const AttentionShape& shape);
+// Both fill item.state from scratch.
+void RunFloatItem(const Item& item);
+void RunIntegerItem(const Item& item);
+// Element i of a row of State::acc lies at place IntegerPlace(i) after RunIntegerItem.
+constexpr int64_t IntegerPlace(int64_t i) {
+  return i / 64 * 64 + i % 16 / 4 * 16 + i % 64 / 16 * 4 + i % 4;
+}
+
+}  // namespace ballast::attention
+
+#endif  // BALLAST_KERNELS_ATTENTION_ITEM_H_

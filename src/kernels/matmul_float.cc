@@ -1,0 +1,179 @@
+// Weights as stored times float activations, once per instruction set (Highway): the reference product, and the
+// product with weights that are floats already.
+//
+// Every (weight row, activation row) pair has one vector accumulator over the columns, summed across lanes in a
+// fixed pattern, then a scalar tail: the same operations in the same order whatever the tile.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/matmul_impl.h"
+#include "tensor/dequant.h"
+
+#define HWY_WANT_AVX3_DL
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/matmul_float.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ballast {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using DF = hn::CappedTag<float, 16>;
+using VF = hn::Vec<DF>;
+
+// out[k] = sum of the lanes of v_k, each added in the same pattern.
+HWY_INLINE void SumFour(VF v0, VF v1, VF v2, VF v3, float* out) {
+  const DF d;
+#if HWY_TARGET == HWY_SCALAR
+  out[0] = hn::GetLane(v0);
+  out[1] = hn::GetLane(v1);
+  out[2] = hn::GetLane(v2);
+  out[3] = hn::GetLane(v3);
+  (void)d;
+#else
+  // Within each 128-bit block: lanes (0 + 2) + (1 + 3), left in lane k for v_k.
+  const VF t0 = hn::Add(hn::InterleaveLower(d, v0, v2), hn::InterleaveUpper(d, v0, v2));
+  const VF t1 = hn::Add(hn::InterleaveLower(d, v1, v3), hn::InterleaveUpper(d, v1, v3));
+  const VF sums = hn::Add(hn::InterleaveLower(d, t0, t1), hn::InterleaveUpper(d, t0, t1));
+  HWY_ALIGN float blocks[hn::MaxLanes(d)];
+  hn::Store(sums, d, blocks);
+  for (size_t k = 0; k < 4; ++k) {
+    float sum = blocks[k];
+    for (size_t i = 4; i < hn::Lanes(d); i += 4) sum += blocks[i + k];
+    out[k] = sum;
+  }
+#endif
+}
+
+// sum + w * x, fused or not as the vector kernels of this target are.
+HWY_INLINE float MulAddOne(float w, float x, float sum) {
+  const hn::CappedTag<float, 1> d1;
+  return hn::GetLane(hn::MulAdd(hn::Set(d1, w), hn::Set(d1, x), hn::Set(d1, sum)));
+}
+
+// NX rows of x times four weight rows; out is (NX, 4).
+template <int NX>
+HWY_INLINE void Tile(const float* const* w, const float* x, int64_t cols, float* out) {
+  const DF d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  VF acc[NX][4];
+#pragma GCC unroll 4
+  for (int r = 0; r < NX; ++r) {
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) acc[r][k] = hn::Zero(d);
+  }
+  int64_t c = 0;
+  for (; c + lanes <= cols; c += lanes) {
+    VF wv[4];
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) wv[k] = hn::LoadU(d, w[k] + c);
+#pragma GCC unroll 4
+    for (int r = 0; r < NX; ++r) {
+      const VF xv = hn::LoadU(d, x + r * cols + c);
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) acc[r][k] = hn::MulAdd(wv[k], xv, acc[r][k]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < NX; ++r) SumFour(acc[r][0], acc[r][1], acc[r][2], acc[r][3], out + r * 4);
+  for (; c < cols; ++c) {
+    for (int r = 0; r < NX; ++r) {
+      for (int k = 0; k < 4; ++k) out[r * 4 + k] = MulAddOne(w[k][c], x[r * cols + c], out[r * 4 + k]);
+    }
+  }
+}
+
+template <int NX>
+HWY_NOINLINE void TileInto(const float* const* w, int count, const float* x, int64_t cols, float* y,
+                           int64_t y_stride) {
+  float out[NX * 4];
+  Tile<NX>(w, x, cols, out);
+  for (int r = 0; r < NX; ++r) std::copy_n(out + r * 4, count, y + r * y_stride);
+}
+
+// One stored row to floats.
+void RowToFloat(const MatrixView& w, int64_t row, float* out) {
+  const uint8_t* src = w.row(row);
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // hardware f16
+  if (w.dtype == DType::kF16 || w.dtype == DType::kBF16) {
+    const DF d;
+    const hn::Rebind<uint16_t, DF> d16;
+    const hn::Rebind<hwy::float16_t, DF> dh;
+    const hn::RebindToUnsigned<DF> d32;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    const uint16_t* from = reinterpret_cast<const uint16_t*>(src);  // only ever read through LoadU
+    int64_t c = 0;
+    for (; c + lanes <= w.cols; c += lanes) {
+      if (w.dtype == DType::kF16) {
+        hn::StoreU(hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(from + c))), d,
+                   out + c);
+      } else {
+        const auto wide = hn::PromoteTo(d32, hn::LoadU(d16, from + c));
+        hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(wide)), d, out + c);
+      }
+    }
+    Dequantize(w.dtype, src + c * 2, w.cols - c, out + c);
+    return;
+  }
+#endif
+  Dequantize(w.dtype, src, w.cols, out);
+}
+
+void MatMulRowsT(const MatrixView& w, const Activations::Impl& x, int64_t begin, int64_t end, float* y,
+                 int64_t y_stride) {
+  constexpr int kTile = hn::MaxLanes(DF()) == 16 ? 4 : 2;  // by the number of registers
+  constexpr int64_t kMaxRows = 32;                         // weight rows per pass over x
+  const int64_t pass = std::clamp<int64_t>((int64_t{1} << 16) / w.cols / 4 * 4, 4, kMaxRows);
+  const bool in_place =
+      w.dtype == DType::kF32 && reinterpret_cast<uintptr_t>(w.data) % alignof(float) == 0;
+  thread_local std::vector<float> scratch;  // (pass, cols): stays in the second-level cache
+  const size_t need = in_place ? 0 : static_cast<size_t>(pass * w.cols);
+  if (scratch.size() < need) scratch.resize(need);
+  for (int64_t first = begin; first < end; first += pass) {
+    const int64_t count = std::min(pass, end - first);
+    const float* rows[kMaxRows];
+    for (int64_t k = 0; k < RoundUp(count, 4); ++k) {
+      if (k >= count) {
+        rows[k] = rows[count - 1];  // computed again, not stored
+      } else if (in_place) {
+        rows[k] = reinterpret_cast<const float*>(w.row(first + k));
+      } else {
+        RowToFloat(w, first + k, scratch.data() + k * w.cols);
+        rows[k] = scratch.data() + k * w.cols;
+      }
+    }
+    for (int64_t r = 0; r < x.rows;) {
+      const int64_t n = x.rows - r >= kTile ? kTile : 1;
+      for (int64_t k = 0; k < count; k += 4) {
+        const int stored = static_cast<int>(std::min<int64_t>(4, count - k));
+        float* to = y + r * y_stride + first + k;
+        if (n == 1) {
+          TileInto<1>(rows + k, stored, x.x + r * w.cols, w.cols, to, y_stride);
+        } else {
+          TileInto<kTile>(rows + k, stored, x.x + r * w.cols, w.cols, to, y_stride);
+        }
+      }
+      r += n;
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ballast
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ballast {
+
+HWY_EXPORT(MatMulRowsT);
+
+void MatMulRows(const MatrixView& w, const Activations::Impl& x, int64_t begin, int64_t end, float* y,
+                int64_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(MatMulRowsT)(w, x, begin, end, y, y_stride);
+}
+
+}  // namespace ballast
+#endif

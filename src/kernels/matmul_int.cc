@@ -1,0 +1,422 @@
+// Integer panels times int8 activations, once per instruction set (Highway). Layouts and the arithmetic are in
+// matmul_impl.h. Every tile shape does the same operations per output in the same order, so a row's result does
+// not depend on the rows beside it.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "base/status.h"
+#include "kernels/matmul_impl.h"
+#include "tensor/dequant.h"
+
+#define HWY_WANT_AVX3_DL
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/matmul_int.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+// Highway 1.0.3 has no byte dot product. Its AVX3_DL target requires VNNI of the CPU but does not name it to the
+// compiler, so name it here.
+#if HWY_TARGET == HWY_AVX3_DL
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
+#else
+HWY_BEFORE_NAMESPACE();
+#endif
+namespace ballast {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// A PanelForm as a type.
+template <int bits, int sub, int zero, bool offset, bool half>
+struct Form {
+  static constexpr int kBits = bits, kSub = sub, kZero = zero;
+  static constexpr bool kOffset = offset, kHalf = half;
+  static constexpr int kSubs = kBlockCols / sub;
+  static constexpr int kZeroShift = zero == 128 ? 7 : zero == 32 ? 5 : zero == 16 ? 4 : zero == 8 ? 3 : 2;
+  static_assert(zero == 0 || zero == 1 << kZeroShift);
+};
+
+// Where one panel's outputs go: `n` rows of activations, y_stride apart.
+struct Out {
+  float* y;
+  int64_t stride;
+};
+
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+#define BALLAST_VECTOR_DOT 1
+#else
+#define BALLAST_VECTOR_DOT 0
+#endif
+
+#if BALLAST_VECTOR_DOT
+
+using DF = hn::CappedTag<float, kPanelRows>;
+using DI = hn::RebindToSigned<DF>;
+using DU8 = hn::Repartition<uint8_t, DF>;
+using DI16 = hn::Repartition<int16_t, DF>;
+using DU16 = hn::Repartition<uint16_t, DF>;
+using VF = hn::Vec<DF>;
+using VI = hn::Vec<DI>;
+using VU8 = hn::Vec<DU8>;
+using VI16 = hn::Vec<DI16>;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
+constexpr int kParts = kPanelRows / kLanes;  // vectors per 16 outputs
+constexpr bool kVnni = HWY_TARGET == HWY_AVX3_DL;
+constexpr int kMaxTile = kLanes == 16 ? 8 : 4;  // by the number of registers
+
+#if HWY_TARGET == HWY_AVX3_DL
+HWY_INLINE VI DotVnni(VI acc, VU8 w, VI x) { return VI{_mm512_dpbusd_epi32(acc.raw, w.raw, x.raw)}; }
+#else
+HWY_INLINE VI DotVnni(VI acc, VU8, VI) { return acc; }
+#endif
+
+#if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3
+HWY_INLINE VI16 PairDot(VU8 w, VI x) { return VI16{_mm512_maddubs_epi16(w.raw, x.raw)}; }
+HWY_INLINE VI PairSum(VI16 v) { return VI{_mm512_madd_epi16(v.raw, _mm512_set1_epi16(1))}; }
+// Codes to 255 would saturate PairDot: take 128 off and move the sign to x (|w| <= 128, |x| <= 127).
+HWY_INLINE VI16 SignedPairDot(VU8 w, VI x) {
+  const __m512i s = _mm512_xor_si512(w.raw, _mm512_set1_epi8(-128));
+  const __m512i moved = _mm512_mask_sub_epi8(x.raw, _mm512_movepi8_mask(s), _mm512_setzero_si512(), x.raw);
+  return VI16{_mm512_maddubs_epi16(_mm512_abs_epi8(s), moved)};
+}
+#elif HWY_TARGET == HWY_AVX2
+HWY_INLINE VI16 PairDot(VU8 w, VI x) { return VI16{_mm256_maddubs_epi16(w.raw, x.raw)}; }
+HWY_INLINE VI PairSum(VI16 v) { return VI{_mm256_madd_epi16(v.raw, _mm256_set1_epi16(1))}; }
+HWY_INLINE VI16 SignedPairDot(VU8 w, VI x) {
+  const __m256i s = _mm256_xor_si256(w.raw, _mm256_set1_epi8(-128));
+  return VI16{_mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x.raw, s))};
+}
+#else
+HWY_INLINE VI16 PairDot(VU8 w, VI x) { return VI16{_mm_maddubs_epi16(w.raw, x.raw)}; }
+HWY_INLINE VI PairSum(VI16 v) { return VI{_mm_madd_epi16(v.raw, _mm_set1_epi16(1))}; }
+HWY_INLINE VI16 SignedPairDot(VU8 w, VI x) {
+  const __m128i s = _mm_xor_si128(w.raw, _mm_set1_epi8(-128));
+  return VI16{_mm_maddubs_epi16(_mm_abs_epi8(s), _mm_sign_epi8(x.raw, s))};
+}
+#endif
+
+// Integer accumulators of one sub-block. Exact, so their order is free.
+template <class F>
+struct Dots {
+  // Nibbles: 8 groups of 2 * 15 * 127 fit 16 bits, which halves the work without VNNI.
+  static constexpr bool kShort = !kVnni && F::kBits == 4;
+  static constexpr bool kSigned = !kVnni && F::kZero == 128;
+  using V = std::conditional_t<kShort, VI16, VI>;
+
+  static HWY_INLINE V Start(const int32_t* negated_sum) {
+    if constexpr (kVnni && F::kZero != 0) {
+      return hn::ShiftLeft<F::kZeroShift>(hn::Set(DI(), *negated_sum));
+    } else if constexpr (kShort) {
+      return hn::Zero(DI16());
+    } else {
+      return hn::Zero(DI());
+    }
+  }
+  static HWY_INLINE V Add(V acc, VU8 w, const int8_t* x4) {
+    int32_t four;
+    std::memcpy(&four, x4, sizeof(four));
+    const VI x = hn::Set(DI(), four);
+    if constexpr (kVnni) {
+      return DotVnni(acc, w, x);
+    } else if constexpr (kShort) {
+      return hn::Add(acc, PairDot(w, x));
+    } else if constexpr (kSigned) {
+      return hn::Add(acc, PairSum(SignedPairDot(w, x)));
+    } else {
+      return hn::Add(acc, PairSum(PairDot(w, x)));
+    }
+  }
+  static HWY_INLINE VI Finish(V acc, const int32_t* negated_sum) {
+    VI sum;
+    if constexpr (kShort) {
+      sum = PairSum(acc);
+    } else {
+      sum = acc;
+    }
+    if constexpr (!kVnni && F::kZero != 0 && !kSigned) {
+      sum = hn::Add(sum, hn::ShiftLeft<F::kZeroShift>(hn::Set(DI(), *negated_sum)));
+    }
+    return sum;
+  }
+};
+
+template <class F>
+HWY_INLINE VF LoadScale(const uint8_t* base, int64_t index) {
+  if constexpr (F::kHalf) {
+    const hn::Rebind<hwy::float16_t, DF> dh;
+    return hn::PromoteTo(DF(), hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(base) + index));
+  } else {
+    return hn::LoadU(DF(), reinterpret_cast<const float*>(base) + index);
+  }
+}
+
+// One vector of outputs (`part` of the panel) for rows [first, first + NR) of a tile of n rows.
+template <class F, int NR>
+HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRows& tile, int n, int first,
+                         int part, const Out& out) {
+  using D = Dots<F>;
+  constexpr int kSubs = F::kSubs;
+  constexpr int kStep = kPanelRows * kBlockCols * F::kBits / 8;
+  const uint8_t* codes = panel + part * kLanes * 4;
+  const uint8_t* scales = panel + blocks * kStep;
+  const uint8_t* offsets = scales + blocks * kSubs * kPanelRows * (F::kHalf ? 2 : 4);
+  const int8_t* x = tile.codes + first * kBlockCols;
+  const float* a = tile.scale + first;
+  const float* sum = (kSubs == 1 ? tile.sum : tile.sums) + first;
+  const int32_t* negated = (kSubs == 1 ? tile.negated : tile.negateds) + first;
+  VF acc[NR];
+#pragma GCC unroll 8
+  for (int r = 0; r < NR; ++r) acc[r] = hn::Zero(DF());
+
+  for (int64_t b = 0; b < blocks; ++b) {
+    typename D::V dot[kSubs][NR];
+#pragma GCC unroll 2
+    for (int s = 0; s < kSubs; ++s) {
+#pragma GCC unroll 8
+      for (int r = 0; r < NR; ++r) dot[s][r] = D::Start(negated + s * n + r);
+    }
+    if constexpr (NR == 1) hwy::Prefetch(codes + 4096);  // decode streams the panels from memory
+#pragma GCC unroll 8
+    for (int g = 0; g < F::kBits; ++g) {
+      const VU8 raw = hn::LoadU(DU8(), codes + g * kPanelRows * 4);
+      if constexpr (NR == 1) {
+        if (g % 4 == 3) hwy::Prefetch(codes + 4096 + g * 64);
+      }
+      if constexpr (F::kBits == 4) {
+        const VU8 mask = hn::Set(DU8(), uint8_t{15});
+        const VU8 low = hn::And(raw, mask);
+        const VU8 high =
+            hn::And(hn::BitCast(DU8(), hn::ShiftRight<4>(hn::BitCast(DU16(), raw))), mask);
+#pragma GCC unroll 8
+        for (int r = 0; r < NR; ++r) {
+          const int8_t* x4 = x + r * kBlockCols + g * 4;
+          dot[0][r] = D::Add(dot[0][r], low, x4);
+          dot[kSubs - 1][r] = D::Add(dot[kSubs - 1][r], high, x4 + 16);
+        }
+      } else {
+        const int s = kSubs == 1 ? 0 : g / 4;
+#pragma GCC unroll 8
+        for (int r = 0; r < NR; ++r) dot[s][r] = D::Add(dot[s][r], raw, x + r * kBlockCols + g * 4);
+      }
+    }
+    VF t[NR];
+#pragma GCC unroll 2
+    for (int s = 0; s < kSubs; ++s) {
+      const int64_t index = (b * kSubs + s) * kPanelRows + part * kLanes;
+      const VF scale = LoadScale<F>(scales, index);
+      const VF offset = F::kOffset ? LoadScale<F>(offsets, index) : hn::Zero(DF());
+#pragma GCC unroll 8
+      for (int r = 0; r < NR; ++r) {
+        const VF value = hn::ConvertTo(DF(), D::Finish(dot[s][r], negated + s * n + r));
+        VF part_sum;
+        if constexpr (F::kOffset) {
+          const VF from_offset = hn::Mul(offset, hn::Set(DF(), sum[s * n + r]));
+          part_sum = s == 0 ? from_offset : hn::MulAdd(offset, hn::Set(DF(), sum[s * n + r]), t[r]);
+          t[r] = hn::MulAdd(scale, value, part_sum);
+        } else {
+          t[r] = s == 0 ? hn::Mul(scale, value) : hn::MulAdd(scale, value, t[r]);
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < NR; ++r) acc[r] = hn::MulAdd(hn::Set(DF(), a[r]), t[r], acc[r]);
+    codes += kStep;
+    x += n * kBlockCols;
+    a += n;
+    sum += n * kSubs;
+    negated += n * kSubs;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < NR; ++r) hn::StoreU(acc[r], DF(), out.y + (first + r) * out.stride + part * kLanes);
+}
+
+template <class F, int NR>
+HWY_NOINLINE void TileRowsOf(const uint8_t* panel, int64_t blocks, const QuantizedRows& tile, int n, int first,
+                             const Out& out) {
+  for (int part = 0; part < kParts; ++part) TilePart<F, NR>(panel, blocks, tile, n, first, part, out);
+}
+
+// A tile of n (1, 2, 4 or 8) rows.
+template <class F>
+HWY_INLINE void PanelTimesTile(const uint8_t* panel, int64_t blocks, const QuantizedRows& tile, int n,
+                               const Out& out) {
+  if (n == 8 && kMaxTile == 8) {
+    TileRowsOf<F, kMaxTile>(panel, blocks, tile, n, 0, out);
+  } else if (n >= 4) {
+    for (int first = 0; first < n; first += 4) TileRowsOf<F, 4>(panel, blocks, tile, n, first, out);
+  } else {
+    for (int first = 0; first < n; ++first) TileRowsOf<F, 1>(panel, blocks, tile, n, first, out);
+  }
+}
+
+#else  // BALLAST_VECTOR_DOT
+
+HWY_INLINE float ScaleAt(bool half, const uint8_t* base, int64_t index) {
+  if (!half) return reinterpret_cast<const float*>(base)[index];
+  return F16ToF32(reinterpret_cast<const uint16_t*>(base)[index]);
+}
+
+// The definition, one output at a time.
+template <class F>
+HWY_NOINLINE void PanelTimesTile(const uint8_t* panel, int64_t blocks, const QuantizedRows& tile, int n,
+                                 const Out& out) {
+  constexpr int kStep = kPanelRows * kBlockCols * F::kBits / 8;
+  const uint8_t* scales = panel + blocks * kStep;
+  const uint8_t* offsets = scales + blocks * F::kSubs * kPanelRows * (F::kHalf ? 2 : 4);
+  const float* sums = F::kSubs == 1 ? tile.sum : tile.sums;
+  for (int r = 0; r < n; ++r) {
+    for (int row = 0; row < kPanelRows; ++row) {
+      float acc = 0;
+      for (int64_t b = 0; b < blocks; ++b) {
+        const int8_t* x = tile.codes + (b * n + r) * kBlockCols;
+        int32_t dot[2] = {0, 0};
+        for (int j = 0; j < kBlockCols; ++j) {
+          const int byte = F::kBits == 4 ? j % 16 : j;
+          const int code = panel[b * kStep + (byte / 4 * kPanelRows + row) * 4 + byte % 4];
+          const int value = F::kBits == 8 ? code : j < 16 ? code & 15 : code >> 4;
+          dot[j / F::kSub] += (value - F::kZero) * x[j];
+        }
+        float t = 0;
+        for (int s = 0; s < F::kSubs; ++s) {
+          const int64_t index = (b * F::kSubs + s) * kPanelRows + row;
+          if (F::kOffset) t += ScaleAt(F::kHalf, offsets, index) * sums[(b * F::kSubs + s) * n + r];
+          t += ScaleAt(F::kHalf, scales, index) * static_cast<float>(dot[s]);
+        }
+        acc += tile.scale[b * n + r] * t;
+      }
+      out.y[r * out.stride + row] = acc;
+    }
+  }
+}
+
+#endif  // BALLAST_VECTOR_DOT
+
+template <class F>
+void Panels(const Weights::Impl& w, const Activations::Impl& x, int64_t begin, int64_t end, float* y,
+            int64_t y_stride) {
+  // As many activations at a time as stay in the second-level cache while panels pass by.
+  const int64_t chunk = std::max<int64_t>(8, (int64_t{1} << 18) / x.cols / 8 * 8);
+  for (int64_t first = 0; first < x.rows; first += chunk) {
+    const int64_t stop = std::min(first + chunk, x.rows);
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t outputs = std::min<int64_t>(kPanelRows, w.view.rows - p * kPanelRows);
+      for (int64_t row = first; row < stop;) {
+        const int n = TileRows(x.rows - row);
+        const QuantizedRows tile = x.quantized.Tile(row, w.blocks);
+        float* to = y + row * y_stride + p * kPanelRows;
+        if (outputs == kPanelRows) {
+          PanelTimesTile<F>(w.panel(p), w.blocks, tile, n, {to, y_stride});
+        } else {
+          float whole[8 * kPanelRows];
+          PanelTimesTile<F>(w.panel(p), w.blocks, tile, n, {whole, kPanelRows});
+          for (int r = 0; r < n; ++r) std::copy_n(whole + r * kPanelRows, outputs, to + r * y_stride);
+        }
+        row += n;
+      }
+    }
+  }
+}
+
+void MatMulPanelsT(const Weights::Impl& w, const Activations::Impl& x, int64_t begin, int64_t end, float* y,
+                   int64_t y_stride) {
+  auto run = [&](auto form) {
+    using F = decltype(form);
+    const PanelForm& f = w.form;
+    if (f.bits != F::kBits || f.sub != F::kSub || f.zero != F::kZero || f.offset != F::kOffset ||
+        f.half != F::kHalf) {
+      return false;
+    }
+    Panels<F>(w, x, begin, end, y, y_stride);
+    return true;
+  };
+  const bool found = run(Form<4, 32, 8, false, true>()) ||    // Q4_0
+                     run(Form<4, 32, 0, true, true>()) ||     // Q4_1
+                     run(Form<4, 32, 0, true, false>()) ||    // Q4_K
+                     run(Form<8, 32, 16, false, true>()) ||   // Q5_0
+                     run(Form<8, 32, 0, true, true>()) ||     // Q5_1
+                     run(Form<8, 32, 0, true, false>()) ||    // Q5_K
+                     run(Form<8, 32, 128, false, true>()) ||  // Q8_0
+                     run(Form<8, 16, 32, false, false>()) ||  // Q6_K
+                     run(Form<4, 16, 4, false, false>()) ||   // Q3_K
+                     run(Form<4, 16, 0, true, false>());      // Q2_K
+  BALLAST_CHECK(found);
+}
+
+// Rounds to nearest, ties to even, on every instruction set. A block below 1e-35 is taken as zero: its scale
+// would have no inverse.
+void QuantizeTileT(const float* x, int n, int64_t blocks, const QuantizedRows& out) {
+  const hn::CappedTag<float, 16> df;
+  const hn::RebindToSigned<decltype(df)> di;
+  const size_t lanes = hn::Lanes(df);
+  for (int r = 0; r < n; ++r) {
+    for (int64_t b = 0; b < blocks; ++b) {
+      const float* from = x + (r * blocks + b) * kBlockCols;
+      auto largest = hn::Zero(df);
+      for (size_t i = 0; i < kBlockCols; i += lanes) {
+        largest = hn::Max(largest, hn::Abs(hn::LoadU(df, from + i)));
+      }
+      const float most = hn::GetLane(hn::MaxOfLanes(df, largest));
+      const bool tiny = !(most >= 1e-35f);
+      const auto inverse = hn::Set(df, tiny ? 0.0f : 127.0f / most);
+      const int64_t at = b * n + r;
+      int8_t* codes = out.codes + at * kBlockCols;
+      int32_t sums[2];
+      for (size_t half = 0; half < 2; ++half) {
+        auto sum = hn::Zero(di);
+        for (size_t i = half * 16; i < half * 16 + 16; i += lanes) {
+          const auto scaled = hn::Mul(hn::LoadU(df, from + i), inverse);
+#if BALLAST_VECTOR_DOT
+          const auto code = hn::NearestInt(scaled);
+          const hn::Rebind<int8_t, decltype(df)> d8;
+          hn::StoreU(hn::DemoteTo(d8, code), d8, codes + i);
+#else
+          HWY_ALIGN int32_t rounded[hn::MaxLanes(df)];
+          HWY_ALIGN float values[hn::MaxLanes(df)];
+          hn::Store(scaled, df, values);
+          for (size_t k = 0; k < lanes; ++k) {
+            rounded[k] = static_cast<int32_t>(std::nearbyint(values[k]));
+            codes[i + k] = static_cast<int8_t>(rounded[k]);
+          }
+          const auto code = hn::Load(di, rounded);
+#endif
+          sum = hn::Add(sum, code);
+        }
+        sums[half] = hn::GetLane(hn::SumOfLanes(di, sum));
+      }
+      out.scale[at] = tiny ? 0.0f : most / 127.0f;
+      out.sum[at] = static_cast<float>(sums[0] + sums[1]);
+      out.negated[at] = -(sums[0] + sums[1]);
+      for (int s = 0; s < 2; ++s) {
+        out.sums[(b * 2 + s) * n + r] = static_cast<float>(sums[s]);
+        out.negateds[(b * 2 + s) * n + r] = -sums[s];
+      }
+    }
+  }
+}
+
+#undef BALLAST_VECTOR_DOT
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ballast
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ballast {
+
+HWY_EXPORT(MatMulPanelsT);
+HWY_EXPORT(QuantizeTileT);
+
+void MatMulPanels(const Weights::Impl& w, const Activations::Impl& x, int64_t begin, int64_t end, float* y,
+                  int64_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(MatMulPanelsT)(w, x, begin, end, y, y_stride);
+}
+
+void QuantizeTile(const float* x, int n, int64_t blocks, const QuantizedRows& out) {
+  HWY_DYNAMIC_DISPATCH(QuantizeTileT)(x, n, blocks, out);
+}
+
+}  // namespace ballast
+#endif

@@ -1,0 +1,76 @@
+// Stored blocks to panels, once at load. The layout is in matmul_impl.h.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/matmul_impl.h"
+#include "tensor/block_codes.h"
+#include "tensor/dequant.h"
+
+namespace ballast {
+namespace {
+
+void StoreScale(const PanelForm& form, uint8_t* base, int64_t index, float value) {
+  if (form.half) {
+    const uint16_t bits = F32ToF16(value);  // exact: it was an f16
+    std::memcpy(base + index * 2, &bits, sizeof(bits));
+  } else {
+    std::memcpy(base + index * 4, &value, sizeof(value));
+  }
+}
+
+// 32 codes of row `row` into the block at `to`.
+void StoreCodes(const PanelForm& form, const int8_t* code, int row, uint8_t* to) {
+  uint8_t bytes[kBlockCols];
+  if (form.bits == 4) {
+    for (int j = 0; j < 16; ++j) {
+      bytes[j] = static_cast<uint8_t>((code[j] + form.zero) | (code[j + 16] + form.zero) << 4);
+    }
+  } else {
+    for (int j = 0; j < kBlockCols; ++j) bytes[j] = static_cast<uint8_t>(code[j] + form.zero);
+  }
+  for (int g = 0; g < form.bits; ++g) std::memcpy(to + (g * kPanelRows + row) * 4, bytes + 4 * g, 4);
+}
+
+void PackRow(const MatrixView& m, int64_t r, const PanelForm& form, int64_t blocks, uint8_t* panel) {
+  const DTypeInfo info = Info(m.dtype);
+  const int row = static_cast<int>(r % kPanelRows), subs = form.subs();
+  const int64_t block_bytes = form.code_bytes(1);
+  uint8_t* scales = panel + form.code_bytes(blocks);
+  uint8_t* offsets = scales + form.scale_bytes(blocks);
+  const uint8_t* src = m.row(r);
+  BlockCodes codes;
+  for (int64_t b = 0; b < blocks; src += info.block_bytes) {
+    UnpackBlock(m.dtype, src, codes);
+    for (int c = 0; c < info.block_elements / kBlockCols; ++c, ++b) {
+      StoreCodes(form, codes.code + c * kBlockCols, row, panel + b * block_bytes);
+      for (int s = 0; s < subs; ++s) {
+        const int64_t index = (b * subs + s) * kPanelRows + row;
+        StoreScale(form, scales, index, codes.scale[c * subs + s]);
+        if (form.offset) StoreScale(form, offsets, index, codes.offset[c * subs + s]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void PackPanels(const MatrixView& m, Weights::Impl& w, ThreadPool& pool) {
+  w.panels = true;
+  w.form = FormOf(m.dtype);
+  w.blocks = m.cols / kBlockCols;
+  w.panel_bytes = w.form.panel_bytes(w.blocks);
+  const int64_t panels = CeilDiv(m.rows, kPanelRows);
+  w.bytes = AlignedBytes(panels * w.panel_bytes);
+  const int64_t grain = std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(w.panel_bytes, 1));
+  pool.For(panels, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t p = begin; p < end; ++p) {
+      uint8_t* panel = w.bytes.get() + p * w.panel_bytes;
+      const int64_t stop = std::min((p + 1) * kPanelRows, m.rows);
+      if (stop < (p + 1) * kPanelRows) std::memset(panel, 0, static_cast<size_t>(w.panel_bytes));
+      for (int64_t r = p * kPanelRows; r < stop; ++r) PackRow(m, r, w.form, w.blocks, panel);
+    }
+  });
+  w.view.data = nullptr;
+}
+
+}  // namespace ballast

@@ -1,0 +1,40 @@
+// Named pieces that model families compose: positions of a step, and attention through the cache.
+#ifndef BALLAST_MODEL_BLOCKS_H_
+#define BALLAST_MODEL_BLOCKS_H_
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/rope.h"
+#include "model/model.h"
+
+namespace ballast {
+
+// Fills ws.position and ws.angles for the rows of `segments`: cos and sin of each row's stream position
+// (window keys and its own key) and of its in-cache position (pinned keys). See docs/law.md. Returns true
+// when the two agree everywhere, so that one rotated query serves both.
+bool PreparePositions(std::span<const Segment> segments, const RopeTable& rope, Workspace& ws,
+                      ThreadPool& pool);
+
+// Rotates ws.q into ws.q (stream position) and ws.q_pinned (in-cache position), and ws.k in place.
+void RotateQueriesAndKeys(const ModelConfig& config, const RopeTable& rope, bool same_positions,
+                          Workspace& ws, ThreadPool& pool);
+
+// One layer's attention for one segment whose rows start at `row0` of the workspace: stores the new keys and
+// values (ws.k, ws.v), attends ws.q / ws.q_pinned over what each row may see, writes ws.attended and this
+// layer's sink mass.
+void AttendThroughCache(const Segment& segment, int layer, int64_t row0, const AttentionShape& shape,
+                        bool same_positions, Workspace& ws, ThreadPool& pool);
+
+// Adds a bias of n values to every row of x (rows, n); empty: nothing.
+void AddBias(std::span<const float> bias, int64_t rows, float* x);
+
+// Grows `v` to at least n; never shrinks.
+template <typename T>
+void Reserve(std::vector<T>& v, int64_t n) {
+  if (static_cast<int64_t>(v.size()) < n) v.resize(static_cast<size_t>(n));
+}
+
+}  // namespace ballast
+
+#endif  // BALLAST_MODEL_BLOCKS_H_

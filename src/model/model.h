@@ -1,0 +1,83 @@
+// Model: weights and the forward pass of one network. Const after Load.
+//
+// A step takes a batch of segments (each some new tokens of one stream), passes the weights once over all
+// rows, and leaves the final normed hidden states in the workspace; logits are computed only for the rows
+// somebody asks for. Thread safety: const; any number of workspaces may use it, each from one thread at a
+// time.
+#ifndef BALLAST_MODEL_MODEL_H_
+#define BALLAST_MODEL_MODEL_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/threads.h"
+#include "cache/cache.h"
+#include "formats/tensor_file.h"
+#include "kernels/attention.h"
+#include "kernels/matmul.h"
+#include "model/config.h"
+
+namespace ballast {
+
+// Scratch of a forward step. Buffers grow to the largest step seen and are reused.
+struct Workspace {
+  std::vector<float> hidden;     // (row, embed): residual stream; after Forward, the final normed states
+  std::vector<float> normed;     // (row, embed)
+  std::vector<float> q, k, v;    // (row, head, head_dim)
+  std::vector<float> q_pinned;   // (row, head, head_dim)
+  std::vector<float> attended;   // (row, head, head_dim)
+  std::vector<float> gate, up;   // (row, ffn)
+  std::vector<float> projected;  // (row, embed)
+  std::vector<float> angles;  // (row, 4, rope_dims / 2): cos, sin at the stream and at the in-cache position
+  std::vector<int64_t> position;  // (row)
+  std::vector<int64_t> in_cache;  // (row): in-cache position
+  std::vector<int64_t> start;     // (row): of the layer at hand
+  std::vector<float> sink_mass;   // (layer, row, head): softmax share of the pinned keys
+  std::vector<float> attention;   // kernel scratch
+  std::vector<uint8_t> chunk;     // new window rows of one layer, in the cache's own format
+  Activations activations;
+  int64_t rows = 0;
+};
+
+// New tokens of one stream: positions cache->position() and on.
+struct Segment {
+  KvCache* cache = nullptr;
+  std::span<const int32_t> tokens;
+};
+
+struct LoadOptions {
+  Compute compute = Compute::kFast;
+  std::function<void(double share)> progress;  // 0 to 1
+};
+
+class Model {
+ public:
+  // Builds the family the file names. `file` must outlive the model. kModel errors.
+  static Result<std::unique_ptr<const Model>> Load(const TensorFile& file, const LoadOptions& options,
+                                                   ThreadPool& pool);
+  virtual ~Model() = default;
+
+  const ModelConfig& config() const { return config_; }
+  Compute compute() const { return compute_; }
+  int64_t weight_bytes() const { return weight_bytes_; }  // read per token of decode
+  virtual std::vector<KvCache::LayerShape> CacheShape() const = 0;
+
+  // Runs every segment's tokens through the network and advances their caches. Rows are the segments' tokens
+  // in turn. REQUIRES: token ids are in range and CheckRoom said yes.
+  virtual void Forward(std::span<const Segment> segments, Workspace& ws, ThreadPool& pool) const = 0;
+  // logits (count, vocab) of rows [first, first + count) of the last Forward.
+  virtual void Logits(Workspace& ws, int64_t first, int64_t count, float* logits, ThreadPool& pool) const = 0;
+
+ protected:
+  ModelConfig config_;
+  Compute compute_ = Compute::kFast;
+  int64_t weight_bytes_ = 0;
+};
+
+}  // namespace ballast
+
+#endif  // BALLAST_MODEL_MODEL_H_
