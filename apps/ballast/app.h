@@ -5,9 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "base/status.h"
@@ -39,11 +42,36 @@ struct CommonFlags {
   bool verbose = false;
 };
 void AddCommonFlags(CLI::App& app, CommonFlags& flags);
-// Adds an option with its environment twin BALLAST_<NAME>; the flag wins.
+
+// Strict conversions: the whole text must be the value. Return null when done, else what was expected.
+const char* ParseValue(const std::string& text, int& value);
+const char* ParseValue(const std::string& text, int64_t& value);
+const char* ParseValue(const std::string& text, uint64_t& value);
+const char* ParseValue(const std::string& text, double& value);
+const char* ParseValue(const std::string& text, bool& value);  // 1/0, true/false, on/off, yes/no
+const char* ParseValue(const std::string& text, std::string& value);
+const char* ParseValue(const std::string& text, std::vector<std::string>& value);  // appends
+const char* ParseValue(const std::string& text, std::map<Token, double>& value);   // "ID=BIAS", appends
+
+enum class FlagKind { kSwitch, kLast, kRepeated };  // no value; the last one given counts; all count
+CLI::Option* AddParsedFlag(CLI::App& app, const std::string& names, const std::string& env, FlagKind kind,
+                           std::function<const char*(const std::string&)> parse, const std::string& help);
+
+// Adds an option with its environment twin BALLAST_<NAME>; the flag wins. bool: a switch; vector, map: may be
+// repeated. Bad values are usage errors that name the flag, or the variable when it came from there.
 template <typename T>
-CLI::Option* AddFlag(CLI::App& app, const std::string& names, const std::string& env, T& value, const std::string& help) {
-  return app.add_option(names, value, help)->envname("BALLAST_" + env);
+CLI::Option* AddFlag(CLI::App& app, const std::string& names, const std::string& env, T& value,
+                     const std::string& help) {
+  constexpr bool kMany = std::is_same_v<T, std::vector<std::string>> || std::is_same_v<T, std::map<Token, double>>;
+  const FlagKind kind = std::is_same_v<T, bool> ? FlagKind::kSwitch : kMany ? FlagKind::kRepeated : FlagKind::kLast;
+  CLI::Option* option = AddParsedFlag(
+      app, names, env, kind, [&value](const std::string& text) { return ParseValue(text, value); }, help);
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) option->type_name("N");
+  if constexpr (std::is_floating_point_v<T>) option->type_name("X");
+  return option;
 }
+
+struct Loaded;
 
 // -n -s/--seed --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --dry-*
 // --logit-bias --stop
@@ -53,6 +81,9 @@ struct SamplingFlags {
   std::vector<std::string> stops;
 };
 void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);
+// Refuses what no model could accept, before one is loaded.
+Status CheckSamplingFlags(const SamplingFlags& flags);
+Result<Sampler> MakeSampler(const SamplingFlags& flags, const Loaded& loaded, int64_t capacity);
 
 // A model ready to stream. Members in the order in which they may be used by later ones.
 struct Loaded {
@@ -64,6 +95,12 @@ struct Loaded {
 // Loads with a progress bar on stderr (terminals only; nothing otherwise unless --verbose).
 Result<Loaded> LoadModel(const CommonFlags& flags);
 Result<StreamOptions> MakeStreamOptions(const CommonFlags& flags, const std::string& policy);
+// For commands that take one policy: the last one given, else "sinks".
+Result<std::string> OnePolicy(const CommonFlags& flags);
+// The path to load: -m, else the default model beside the current directory or the program.
+Result<std::string> FindModel(const CommonFlags& flags);
+// Says on stderr when `context` asks for more than the model was trained on.
+void WarnBeyondTraining(const Stream& stream);
 
 // A progress bar on stderr: drawn only on a terminal and only after 200 ms; cleared when done. NO_COLOR and TERM=dumb: none.
 class Progress {
@@ -71,6 +108,7 @@ class Progress {
   explicit Progress(std::string label);
   ~Progress();
   void Update(double share);  // 0 to 1
+  void Count(int64_t tokens);  // for work without a known end
   void Done();
 
  private:
@@ -78,13 +116,24 @@ class Progress {
   std::unique_ptr<State> state_;
 };
 
-// Ctrl-C: set by the handler that main installs. Long work polls Interrupted(); ClearInterrupt() before a new one.
+// Ctrl-C: set by the handler that main installs; a second one before it was noticed ends the process with 130.
+// Long work polls Interrupted(); ClearInterrupt() before a new one.
+void InstallSignalHandlers();
 bool Interrupted();
 void ClearInterrupt();
+// Waits until `fd` can be read (or is at its end), `timeout_ms` have passed (-1: never), or Ctrl-C.
+enum class Wait { kReady, kTimeout, kInterrupted };
+Wait WaitReadable(int fd, int timeout_ms);
+
+// stderr, one line each.
+void Warn(std::string_view text);  // "ballast: warning: ..."
+void Note(std::string_view text);  // dim, as it is
 
 // Writes to stdout; kInternal when stdout is closed or the disk is full (checked on every write).
 Status Print(std::string_view text);
 Status PrintJson(const nlohmann::json& document);  // one document, invalid UTF-8 replaced
+// `text` (any bytes) made printable for a terminal or a JSON document: invalid UTF-8 becomes U+FFFD.
+std::string ValidUtf8(std::string_view text);
 // Whole file or "-" for stdin, any bytes. kInput with the path when it cannot be read.
 Result<std::string> ReadAll(const std::string& path);
 // Writes a file through a temporary beside it; kInternal/kInput when that fails (full disk included).

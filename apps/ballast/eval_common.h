@@ -2,6 +2,7 @@
 #ifndef BALLAST_APPS_EVAL_COMMON_H_
 #define BALLAST_APPS_EVAL_COMMON_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -26,30 +27,30 @@ Status CheckTextFlags(const TextFlags& flags, std::string_view command);
 // The tokens, at most `limit` of them. kInput, "nothing to score" for fewer than two.
 Result<std::vector<Token>> LoadTokens(const TextFlags& flags, const Loaded& loaded);
 
-// Colour on stdout: a terminal, and the user has not asked for none.
-bool StdoutHasColour();
 // `text` in an SGR style such as "31", when `colour`.
 std::string Styled(bool colour, std::string_view style, std::string text);
-// 12345 -> "12,345"
-std::string Grouped(int64_t n);
-// 1536 -> "1.5 KiB"
-std::string BytesText(int64_t bytes);
 
-// A progress bar with the time left in it, for work that may take hours.
+// Progress of work that may take hours: the bar on a terminal; with --verbose also a line on stderr every ten
+// seconds, with the speed and the time left.
 class EvalProgress {
  public:
-  explicit EvalProgress(std::string label) : label_(std::move(label)), bar_(label_) {}
+  EvalProgress(std::string label, bool verbose);
   // Draws, and says whether to go on (false after Ctrl-C).
   bool operator()(int64_t done, int64_t total);
   void Done() { bar_.Done(); }
 
  private:
+  using Clock = std::chrono::steady_clock;
   std::string label_;
+  bool verbose_;
+  Clock::time_point begin_;
+  Clock::time_point last_;
   Progress bar_;
 };
 
-// Status for a plot that could not be written: results were printed already.
-Status WritePlot(const std::string& path, const std::string& svg);
+// Ends a command whose results are on stdout already: writes the plot (none when `path` is empty), then
+// reports it and `verdict`, each when it failed. Exit code: the verdict's if that failed, else the plot's.
+int Finish(const std::string& plot_path, const std::string& svg, const Status& verdict);
 
 }  // namespace ballast::app
 

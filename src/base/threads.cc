@@ -121,7 +121,9 @@ void ThreadPool::For(int64_t n, int64_t grain,
   } loop{{0}, pieces, n, grain, &fn};
   // One captured pointer fits std::function's own storage: no allocation per call.
   Run([&loop](int worker) {
-    for (int64_t piece; (piece = loop.next.fetch_add(1, std::memory_order_relaxed)) < loop.pieces;) {
+    for (;;) {
+      const int64_t piece = loop.next.fetch_add(1, std::memory_order_relaxed);
+      if (piece >= loop.pieces) return;
       const int64_t begin = piece * loop.grain;
       (*loop.fn)(begin, begin + std::min(loop.grain, loop.n - begin), worker);
     }

@@ -37,6 +37,38 @@ std::string DimsText(const std::vector<int64_t>& dims) {
   return out + "]";
 }
 
+// Calls read<Stored, Wide>() for a number type: how it is stored, and how MetaValue holds it.
+template <typename Reader>
+Status WithNumberType(GgufType type, const Reader& read) {
+  switch (type) {
+    case GgufType::kU8:
+      return read.template operator()<uint8_t, uint64_t>();
+    case GgufType::kI8:
+      return read.template operator()<int8_t, int64_t>();
+    case GgufType::kU16:
+      return read.template operator()<uint16_t, uint64_t>();
+    case GgufType::kI16:
+      return read.template operator()<int16_t, int64_t>();
+    case GgufType::kU32:
+      return read.template operator()<uint32_t, uint64_t>();
+    case GgufType::kI32:
+      return read.template operator()<int32_t, int64_t>();
+    case GgufType::kU64:
+      return read.template operator()<uint64_t, uint64_t>();
+    case GgufType::kI64:
+      return read.template operator()<int64_t, int64_t>();
+    case GgufType::kF32:
+      return read.template operator()<float, double>();
+    case GgufType::kF64:
+      return read.template operator()<double, double>();
+    case GgufType::kBool:
+    case GgufType::kString:
+    case GgufType::kArray:
+      break;
+  }
+  BALLAST_CHECK(false && "not a number type");
+}
+
 }  // namespace
 
 Status GgufReader::Refuse(std::string_view what, std::string_view expected, std::string_view found,
@@ -145,49 +177,26 @@ Status GgufReader::ReadMetadataEntry() {
 }
 
 Status GgufReader::ReadValue(GgufType type, MetaValue* out) {
-  const auto number = [&]<typename Stored, typename Wide>(Stored stored, Wide) -> Status {
+  if (type == GgufType::kArray) return ReadArray(out);
+  if (type == GgufType::kString) {
+    std::string_view text;
+    BALLAST_RETURN_IF_ERROR(TakeString("string", std::numeric_limits<uint64_t>::max(), &text));
+    *out = std::string(text);
+    return {};
+  }
+  if (type == GgufType::kBool) {
+    uint8_t byte = 0;
+    BALLAST_RETURN_IF_ERROR(Take("value", &byte));
+    if (byte > 1) return Refuse("bool", "0 or 1", Number(byte));
+    *out = byte == 1;
+    return {};
+  }
+  return WithNumberType(type, [&]<typename Stored, typename Wide>() -> Status {
+    Stored stored{};
     BALLAST_RETURN_IF_ERROR(Take("value", &stored));
     *out = static_cast<Wide>(stored);
     return {};
-  };
-  switch (type) {
-    case GgufType::kU8:
-      return number(uint8_t{}, uint64_t{});
-    case GgufType::kI8:
-      return number(int8_t{}, int64_t{});
-    case GgufType::kU16:
-      return number(uint16_t{}, uint64_t{});
-    case GgufType::kI16:
-      return number(int16_t{}, int64_t{});
-    case GgufType::kU32:
-      return number(uint32_t{}, uint64_t{});
-    case GgufType::kI32:
-      return number(int32_t{}, int64_t{});
-    case GgufType::kU64:
-      return number(uint64_t{}, uint64_t{});
-    case GgufType::kI64:
-      return number(int64_t{}, int64_t{});
-    case GgufType::kF32:
-      return number(float{}, double{});
-    case GgufType::kF64:
-      return number(double{}, double{});
-    case GgufType::kBool: {
-      uint8_t byte = 0;
-      BALLAST_RETURN_IF_ERROR(Take("value", &byte));
-      if (byte > 1) return Refuse("bool", "0 or 1", Number(byte));
-      *out = byte == 1;
-      return {};
-    }
-    case GgufType::kString: {
-      std::string_view text;
-      BALLAST_RETURN_IF_ERROR(TakeString("string", std::numeric_limits<uint64_t>::max(), &text));
-      *out = std::string(text);
-      return {};
-    }
-    case GgufType::kArray:
-      return ReadArray(out);
-  }
-  return {};
+  });
 }
 
 Status GgufReader::ReadArray(MetaValue* out) {
@@ -210,45 +219,12 @@ Status GgufReader::ReadArray(MetaValue* out) {
                   Number(count) + " after " + Number(array_elements_));
   }
   array_elements_ += count;
-  switch (type) {
-    case GgufType::kString:
-      return ReadStrings(count, out);
-    case GgufType::kBool:
-      return ReadBools(count, out);
-    case GgufType::kU8:
-      ReadNumbers<uint8_t, uint64_t>(count, out);
-      break;
-    case GgufType::kI8:
-      ReadNumbers<int8_t, int64_t>(count, out);
-      break;
-    case GgufType::kU16:
-      ReadNumbers<uint16_t, uint64_t>(count, out);
-      break;
-    case GgufType::kI16:
-      ReadNumbers<int16_t, int64_t>(count, out);
-      break;
-    case GgufType::kU32:
-      ReadNumbers<uint32_t, uint64_t>(count, out);
-      break;
-    case GgufType::kI32:
-      ReadNumbers<int32_t, int64_t>(count, out);
-      break;
-    case GgufType::kU64:
-      ReadNumbers<uint64_t, uint64_t>(count, out);
-      break;
-    case GgufType::kI64:
-      ReadNumbers<int64_t, int64_t>(count, out);
-      break;
-    case GgufType::kF32:
-      ReadNumbers<float, double>(count, out);
-      break;
-    case GgufType::kF64:
-      ReadNumbers<double, double>(count, out);
-      break;
-    case GgufType::kArray:
-      break;  // refused above
-  }
-  return {};
+  if (type == GgufType::kString) return ReadStrings(count, out);
+  if (type == GgufType::kBool) return ReadBools(count, out);
+  return WithNumberType(type, [&]<typename Stored, typename Wide>() -> Status {
+    ReadNumbers<Stored, Wide>(count, out);
+    return {};
+  });
 }
 
 // REQUIRES: count elements are left in the file.

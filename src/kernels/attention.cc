@@ -3,64 +3,171 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensor/dequant.h"
+#include "base/status.h"
+#include "kernels/attention_item.h"
 
 namespace ballast {
 namespace {
 
-float Element(KvType type, const KvRows& rows, int64_t row, int head_dim, int i) {
-  const int64_t at = row * head_dim + i;
-  switch (type) {
-    case KvType::kF32:
-      return reinterpret_cast<const float*>(rows.data)[at];
-    case KvType::kF16:
-      return F16ToF32(reinterpret_cast<const uint16_t*>(rows.data)[at]);
-    case KvType::kQ8:
-      return rows.scale[row] * static_cast<float>(reinterpret_cast<const int8_t*>(rows.data)[at]);
+using attention::Item;
+using attention::KeyBlock;
+using attention::PaddedDim;
+
+constexpr int64_t kItemQueries = 192;  // packing a block of keys is paid once for so many queries
+constexpr int64_t kMinItemBlocks = 4;  // less work than this is not worth handing out
+constexpr int64_t kWantedItems = 32;   // enough to keep any usual number of cores evenly busy
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t Align(int64_t floats) { return CeilDiv(floats, 16) * 16; }
+
+// Rows that share their blocks of keys.
+struct RowBlock {
+  int64_t row_begin, rows;
+  std::vector<KeyBlock> keys;  // what any of the rows may see, in span order
+};
+
+void AddVisibleKeys(const AttentionQueries& q, std::span<const KvSpan> spans, RowBlock& block) {
+  const int64_t* position = q.position + block.row_begin;
+  const int64_t* start = q.start + block.row_begin;
+  const int64_t last = *std::max_element(position, position + block.rows);
+  const int64_t first = *std::min_element(start, start + block.rows);
+  for (size_t s = 0; s < spans.size(); ++s) {
+    const KvSpan& span = spans[s];
+    const int64_t end = std::min(span.count, last - span.first_position + 1);
+    int64_t begin = span.pinned ? 0 : std::max<int64_t>(0, first - span.first_position);
+    for (; begin < end; begin += attention::kBlockKeys) {
+      const int64_t count = std::min<int64_t>(attention::kBlockKeys, end - begin);
+      block.keys.push_back({static_cast<int64_t>(s), begin, static_cast<int>(count)});
+    }
   }
-  return 0;
+}
+
+// The pieces of one call. Items of one row block and KV head (a `Part`) are neighbours, in key order.
+struct Plan {
+  struct Part {
+    int64_t first_item, items;
+  };
+  std::vector<RowBlock> row_blocks;
+  std::vector<Item> items;
+  std::vector<Part> parts;
+  int64_t state_floats = 0;
+};
+
+Plan MakePlan(const AttentionShape& shape, const AttentionQueries& q, std::span<const KvSpan> spans) {
+  Plan plan;
+  const int group = shape.heads / shape.kv_heads;
+  const int64_t rows = std::max<int64_t>(1, kItemQueries / group);
+  int64_t total = 0;
+  plan.row_blocks.reserve(CeilDiv(q.rows, rows));
+  for (int64_t r = 0; r < q.rows; r += rows) {
+    RowBlock& block = plan.row_blocks.emplace_back(RowBlock{r, std::min(rows, q.rows - r), {}});
+    AddVisibleKeys(q, spans, block);
+    total += static_cast<int64_t>(block.keys.size()) * shape.kv_heads;
+  }
+  const int64_t most = std::max(kMinItemBlocks, CeilDiv(total, kWantedItems));
+  for (const RowBlock& block : plan.row_blocks) {
+    const int64_t blocks = static_cast<int64_t>(block.keys.size());
+    const int64_t pieces = std::max<int64_t>(1, CeilDiv(blocks, most));
+    for (int h = 0; h < shape.kv_heads; ++h) {
+      plan.parts.push_back({static_cast<int64_t>(plan.items.size()), pieces});
+      for (int64_t p = 0; p < pieces; ++p) {
+        const int64_t begin = blocks * p / pieces, end = blocks * (p + 1) / pieces;
+        Item item;
+        item.shape = &shape;
+        item.q = &q;
+        item.spans = spans;
+        item.kv_head = h;
+        item.group = group;
+        item.row_begin = block.row_begin;
+        item.queries = block.rows * group;
+        item.blocks = std::span(block.keys).subspan(begin, end - begin);
+        plan.items.push_back(item);
+        plan.state_floats += Align(item.queries) * 3 + item.queries * PaddedDim(shape.head_dim);
+      }
+    }
+  }
+  return plan;
+}
+
+// Hands out `at`, aligned to 64 bytes, to the items' states and, after them, to the workers.
+float* PlaceStates(Plan& plan, int64_t padded, float* at) {
+  for (Item& item : plan.items) {
+    item.state.max = at;
+    item.state.sum = item.state.max + Align(item.queries);
+    item.state.pinned = item.state.sum + Align(item.queries);
+    item.state.acc = item.state.pinned + Align(item.queries);
+    at = item.state.acc + item.queries * padded;
+  }
+  return at;
+}
+
+// The result of query j from the states of its items, in key order.
+void Finish(std::span<const Item> items, int64_t j, bool shuffled, float* out, float* sink_mass) {
+  const Item& item = items.front();
+  const int64_t dim = item.shape->head_dim, padded = PaddedDim(dim);
+  float max = -attention::kScoreLimit;
+  for (const Item& part : items) max = std::max(max, part.state.max[j]);
+  float sum = 0, pinned = 0;
+  for (const Item& part : items) {
+    const float factor = std::exp(part.state.max[j] - max);
+    sum += part.state.sum[j] * factor;
+    pinned += part.state.pinned[j] * factor;
+  }
+  std::fill(out, out + dim, 0.0f);
+  *sink_mass = 0;
+  if (!(sum > 0)) return;  // sees nothing
+  for (const Item& part : items) {
+    const float factor = std::exp(part.state.max[j] - max) / sum;
+    const float* acc = part.state.acc + j * padded;
+    for (int64_t i = 0; i < dim; i += 4) {
+      const float* four = acc + (shuffled ? attention::IntegerPlace(i) : i);
+      for (int c = 0; c < 4; ++c) out[i + c] += four[c] * factor;
+    }
+  }
+  *sink_mass = std::clamp(pinned / sum, 0.0f, 1.0f);
+}
+
+void FinishPart(std::span<const Item> items, bool shuffled, float* out, float* sink_mass) {
+  const Item& item = items.front();
+  const int64_t heads = item.shape->heads, dim = item.shape->head_dim;
+  for (int64_t j = 0; j < item.queries; ++j) {
+    const int64_t at =
+        (item.row_begin + j / item.group) * heads + int64_t{item.kv_head} * item.group + j % item.group;
+    Finish(items, j, shuffled, out + at * dim, sink_mass + at);
+  }
 }
 
 }  // namespace
 
 void Attention(const AttentionShape& shape, const AttentionQueries& q, std::span<const KvSpan> spans,
                float* out, float* sink_mass, std::vector<float>& scratch, ThreadPool& pool) {
-  const int dim = shape.head_dim, group = shape.heads / shape.kv_heads;
-  (void)scratch;
-  pool.For(q.rows * shape.heads, 4, [&](int64_t begin, int64_t end, int) {
-    std::vector<float> acc(dim);
+  BALLAST_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.head_dim % 8 == 0);
+  if (q.rows <= 0) return;
+  Plan plan = MakePlan(shape, q, spans);
+  int64_t queries = 0;
+  for (const Item& item : plan.items) queries = std::max(queries, item.queries);
+  const int64_t work = Align(attention::WorkFloats(queries, shape.head_dim));
+  const size_t needed = static_cast<size_t>(plan.state_floats + pool.threads() * work + 16);
+  if (scratch.size() < needed) scratch.resize(needed);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(scratch.data());
+  float* aligned = scratch.data() + (64 - address % 64) % 64 / sizeof(float);
+  float* workers = PlaceStates(plan, PaddedDim(shape.head_dim), aligned);
+
+  const bool integers = attention::UsesIntegers(shape);
+  pool.For(static_cast<int64_t>(plan.items.size()), 1, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = i / shape.heads, kv_head = i % shape.heads / group;
-      float max = -1e30f, sum = 0, pinned_sum = 0;
-      std::fill(acc.begin(), acc.end(), 0.0f);
-      for (const KvSpan& span : spans) {
-        const float* query = (span.pinned ? q.pinned : q.window) + i * dim;
-        for (int64_t k = 0; k < span.count; ++k) {
-          const int64_t p = span.first_position + k;
-          if (p > q.position[row] || (!span.pinned && p < q.start[row])) continue;
-          float score = 0;
-          for (int j = 0; j < dim; ++j) {
-            score += query[j] * Element(shape.kv, span.k, kv_head * span.k.head_stride + k, dim, j);
-          }
-          score = std::clamp(score * shape.scale, -1e30f, 1e30f);
-          if (score > max) {
-            const float shrink = std::exp(max - score);
-            sum *= shrink;
-            pinned_sum *= shrink;
-            for (float& a : acc) a *= shrink;
-            max = score;
-          }
-          const float w = std::exp(score - max);
-          sum += w;
-          if (span.pinned) pinned_sum += w;
-          for (int j = 0; j < dim; ++j) {
-            acc[j] += w * Element(shape.kv, span.v, kv_head * span.v.head_stride + k, dim, j);
-          }
-        }
-      }
-      const float inverse = sum > 0 ? 1 / sum : 0;
-      for (int j = 0; j < dim; ++j) out[i * dim + j] = acc[j] * inverse;
-      sink_mass[i] = std::clamp(pinned_sum * inverse, 0.0f, 1.0f);
+      Item& item = plan.items[i];
+      item.work = workers + worker * work;
+      integers ? attention::RunIntegerItem(item) : attention::RunFloatItem(item);
+    }
+  });
+  // A merge of few queries is cheaper than waking another thread for it.
+  const int64_t parts = static_cast<int64_t>(plan.parts.size());
+  const int64_t grain = q.rows * shape.heads * shape.head_dim < 16384 ? parts : 1;
+  pool.For(parts, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Plan::Part& part = plan.parts[i];
+      FinishPart(std::span(plan.items).subspan(part.first_item, part.items), integers, out, sink_mass);
     }
   });
 }

@@ -113,10 +113,18 @@ HWY_INLINE void MultiplyColumns(const float* const* a, const Rows& rows, int64_t
   for (; c < columns; c += kLanes) MultiplyTile<kTile, 1>(a, rows, count, c, finish);
 }
 
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void SumFour(V v0, V v1, V v2, V v3, float* out) {
+  out[0] = hn::GetLane(v0);
+  out[1] = hn::GetLane(v1);
+  out[2] = hn::GetLane(v2);
+  out[3] = hn::GetLane(v3);
+}
+#else
 // Adds up the blocks of four lanes.
 template <class D>
 HWY_INLINE void StoreSumOfBlocks(D d, hn::Vec<D> v, float* out) {
-  if constexpr (HWY_MAX_LANES_D(D) == 4) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
     hn::StoreU(v, d, out);
   } else {
     const hn::Half<D> half;
@@ -135,6 +143,7 @@ HWY_INLINE void SumFour(V v0, V v1, V v2, V v3, float* out) {
   const V upper = hn::BitCast(d, hn::InterleaveUpper(d64, a, b));
   StoreSumOfBlocks(d, hn::Add(lower, upper), out);
 }
+#endif
 
 // scores[q][key] = query q . key, keys where they lie. REQUIRES: dim is a multiple of kLanes.
 template <int kTile, KvType kType>

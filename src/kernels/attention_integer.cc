@@ -1,9 +1,9 @@
 // The integer attention kernel: q8 keys and values, AVX-512 VNNI.
 //
-// One instruction (vpdpbusd) multiplies 64 unsigned by 64 signed bytes and adds them in fours. Cached keys and
-// values are the signed side. Queries, and later the softmax weights, are rounded to 16 bits and used as two
-// unsigned bytes (high, low), in two passes over a packed block that lies in L1: the sums are exact integers,
-// and the rounding (2^-16 of the largest) stays far below that of the cache itself.
+// One instruction (vpdpbusd) multiplies 64 unsigned by 64 signed bytes and adds them in fours. Cached keys
+// and values are the signed side. Queries, and later the softmax weights, are rounded to 16 bits and used as
+// two unsigned bytes (high, low), in two passes over a packed block that lies in L1: the sums are exact
+// integers, and the rounding (2^-16 of the largest) stays far below that of the cache itself.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -64,9 +64,9 @@ HWY_INLINE void TransposeWords(__m512i* r, int64_t steps, uint8_t* out) {
   }
   HWY_UNROLL(4)
   for (int j = 0; j < 4; ++j) {
-    const __m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);      // blocks 0 2 of rows 0-3, of 4-7
+    const __m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);  // blocks 0 2 of rows 0-3, of 4-7
     const __m512i b = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
-    const __m512i c = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd);      // blocks 1 3
+    const __m512i c = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd);  // blocks 1 3
     const __m512i d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
     t[j] = _mm512_shuffle_i32x4(a, b, 0x88);
     t[4 + j] = _mm512_shuffle_i32x4(c, d, 0x88);
@@ -127,10 +127,12 @@ struct Factors {
   int64_t stride;
 };
 
-// sums[q][c] = factors . panel over `steps` groups of four bytes, exactly.
+// out[q][64-byte column c] = factors . panel over `steps` groups of four bytes, exactly. out: (kTile,
+// kBlockKeys). Not inlined: alone, its sums stay in registers.
 template <int kTile, int kWide>
-HWY_INLINE void MultiplyPanel(const Factors& f, const uint8_t* HWY_RESTRICT panel, int64_t steps,
-                              __m512i (&sums)[kTile][kWide]) {
+HWY_NOINLINE void MultiplyPanel(const Factors& f, const uint8_t* HWY_RESTRICT panel, int64_t steps,
+                                int32_t* HWY_RESTRICT out) {
+  __m512i sums[kTile][kWide];
   HWY_UNROLL(8)
   for (int q = 0; q < kTile; ++q) {
     HWY_UNROLL(8)
@@ -138,6 +140,11 @@ HWY_INLINE void MultiplyPanel(const Factors& f, const uint8_t* HWY_RESTRICT pane
   }
   for (int pass = 0; pass < 2; ++pass) {
     const uint8_t* factors = f.high + pass * f.low_offset;
+    HWY_UNROLL(8)
+    for (int q = 0; q < kTile; ++q) {
+      HWY_UNROLL(8)
+      for (int c = 0; c < kWide; ++c) sums[q][c] = _mm512_slli_epi32(sums[q][c], 8);
+    }
     for (int64_t s = 0; s < steps; ++s) {
       __m512i x[kWide];
       HWY_UNROLL(8)
@@ -151,12 +158,11 @@ HWY_INLINE void MultiplyPanel(const Factors& f, const uint8_t* HWY_RESTRICT pane
         for (int c = 0; c < kWide; ++c) sums[q][c] = _mm512_dpbusd_epi32(sums[q][c], w, x[c]);
       }
     }
-    if (pass == 1) break;
+  }
+  HWY_UNROLL(8)
+  for (int q = 0; q < kTile; ++q) {
     HWY_UNROLL(8)
-    for (int q = 0; q < kTile; ++q) {
-      HWY_UNROLL(8)
-      for (int c = 0; c < kWide; ++c) sums[q][c] = _mm512_slli_epi32(sums[q][c], 8);
-    }
+    for (int c = 0; c < kWide; ++c) _mm512_store_si512(out + q * kBlockKeys + 16 * c, sums[q][c]);
   }
 }
 
@@ -192,26 +198,27 @@ struct Block {
   const float* query_scale;  // (query)
   uint8_t* k;
   uint8_t* v;
-  int32_t* bias;       // (kBlockKeys)
-  float* k_scale;      // (kBlockKeys): the score scale times the key's
-  float* v_scale;      // (kBlockKeys): the value's scale over value_unit
-  float value_unit;    // the largest value scale of the block / 65535
-  float* scores;       // (kMaxTile, kBlockKeys)
-  uint8_t* weights;    // (2, kMaxTile, kBlockKeys): high bytes, low bytes
+  int32_t* bias;     // (kBlockKeys)
+  float* k_scale;    // (kBlockKeys): the score scale times the key's
+  float* v_scale;    // (kBlockKeys): the value's scale over value_unit
+  float value_unit;  // the largest value scale of the block / 65535
+  float* scores;     // (kMaxTile, kBlockKeys)
+  int32_t* sums;     // (kMaxTile, kBlockKeys)
+  uint8_t* weights;  // (2, kMaxTile, kBlockKeys): high bytes, low bytes
 };
 
 template <int kTile, int kWide>
 HWY_INLINE void ScoreTile(const Block& block, int64_t first, int64_t dim) {
-  __m512i sums[kTile][kWide];
   Factors f = block.queries;
   f.high += first * f.stride;
-  MultiplyPanel<kTile, kWide>(f, block.k, dim / 4, sums);
+  MultiplyPanel<kTile, kWide>(f, block.k, dim / 4, block.sums);
   HWY_UNROLL(8)
   for (int q = 0; q < kTile; ++q) {
     const __m512 scale = _mm512_set1_ps(block.query_scale[first + q]);
     HWY_UNROLL(8)
     for (int c = 0; c < kWide; ++c) {
-      const __m512i dot = _mm512_sub_epi32(sums[q][c], _mm512_load_si512(block.bias + 16 * c));
+      const __m512i sum = _mm512_load_si512(block.sums + q * kBlockKeys + 16 * c);
+      const __m512i dot = _mm512_sub_epi32(sum, _mm512_load_si512(block.bias + 16 * c));
       const __m512 score = _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale),
                                          _mm512_load_ps(block.k_scale + 16 * c));
       _mm512_store_ps(block.scores + q * kBlockKeys + 16 * c, score);
@@ -226,8 +233,7 @@ HWY_INLINE void ValueTile(const Item& item, const Block& block, int64_t first, c
   const Factors f{block.weights, kMaxTile * kBlockKeys, kBlockKeys};
   const int64_t steps = (block.keys->count + 3) / 4;
   for (int64_t e = 0; e < padded; e += 64) {
-    __m512i sums[kTile][4];
-    MultiplyPanel<kTile, 4>(f, block.v + e * kBlockKeys, steps, sums);
+    MultiplyPanel<kTile, 4>(f, block.v + e * kBlockKeys, steps, block.sums);
     HWY_UNROLL(8)
     for (int q = 0; q < kTile; ++q) {
       float* acc = item.state.acc + (first + q) * padded + e;
@@ -235,7 +241,8 @@ HWY_INLINE void ValueTile(const Item& item, const Block& block, int64_t first, c
       HWY_UNROLL(8)
       for (int c = 0; c < 4; ++c) {
         const __m512 old = _mm512_mul_ps(_mm512_loadu_ps(acc + 16 * c), vkeep);
-        _mm512_storeu_ps(acc + 16 * c, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[q][c]), vadd, old));
+        const __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(block.sums + q * kBlockKeys + 16 * c));
+        _mm512_storeu_ps(acc + 16 * c, _mm512_fmadd_ps(sum, vadd, old));
       }
     }
   }
@@ -313,6 +320,7 @@ void RunInteger(const Item& item) {
   block.k = reinterpret_cast<uint8_t*>(take(padded * kBlockKeys / 4));
   block.v = reinterpret_cast<uint8_t*>(take(padded * kBlockKeys / 4));
   block.scores = take(kMaxTile * kBlockKeys);
+  block.sums = reinterpret_cast<int32_t*>(take(kMaxTile * kBlockKeys));
   block.k_scale = take(kBlockKeys);
   block.v_scale = take(kBlockKeys);
   block.bias = reinterpret_cast<int32_t*>(take(kBlockKeys));

@@ -70,11 +70,11 @@ inline const uint8_t* RowOf(const AttentionShape& shape, const KvRows& rows, int
   return rows.data + (kv_head * rows.head_stride + row) * KvRowBytes(shape.kv, shape.head_dim);
 }
 
-// Floats of scratch that either kernel needs for an item of `queries` queries: packed keys and values, scores,
-// and queries as integers.
+// Floats of scratch that either kernel needs for an item of `queries` queries: packed keys and values,
+// scores, and queries as integers.
 constexpr int64_t WorkFloats(int64_t queries, int64_t head_dim) {
   const int64_t dim = PaddedDim(head_dim);
-  return 2 * dim * kBlockKeys + (kMaxTile + 4) * kBlockKeys + queries * (dim + 2) + 64;
+  return 2 * dim * kBlockKeys + (3 * kMaxTile + 4) * kBlockKeys + queries * (dim + 2) + 64;
 }
 
 // True when this CPU has the integer kernel and it can do `shape`.
@@ -83,9 +83,7 @@ bool UsesIntegers(const AttentionShape& shape);
 void RunFloatItem(const Item& item);
 void RunIntegerItem(const Item& item);
 // Element i of a row of State::acc lies at place IntegerPlace(i) after RunIntegerItem.
-constexpr int64_t IntegerPlace(int64_t i) {
-  return i / 64 * 64 + i % 16 / 4 * 16 + i % 64 / 16 * 4 + i % 4;
-}
+constexpr int64_t IntegerPlace(int64_t i) { return i / 64 * 64 + i % 16 / 4 * 16 + i % 64 / 16 * 4 + i % 4; }
 
 }  // namespace ballast::attention
 

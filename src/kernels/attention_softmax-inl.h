@@ -58,7 +58,8 @@ HWY_INLINE float BlockSoftmax(float* HWY_RESTRICT scores, int lo, int hi, float*
     const auto vlo = hn::Set(di, lo), vhi = hn::Set(di, hi);
     for (int i = 0; i < kParts; ++i) {
       const auto key = hn::Iota(di, i * kLanes);
-      const auto seen = hn::AndNot(hn::VecFromMask(di, hn::Lt(key, vlo)), hn::VecFromMask(di, hn::Lt(key, vhi)));
+      const auto seen =
+          hn::AndNot(hn::VecFromMask(di, hn::Lt(key, vlo)), hn::VecFromMask(di, hn::Lt(key, vhi)));
       float* s = scores + i * kLanes;
       hn::Store(hn::IfThenElse(hn::RebindMask(d, hn::MaskFromVec(seen)), hn::Load(d, s), hidden), d, s);
     }

@@ -63,8 +63,9 @@ Status ForceIsa(std::string_view name) {
     }
     known.append(known.empty() ? "" : ", ").append(this_name);
   }
-  return Status::Expected(Code::kUsage, "instruction set", "one this CPU can run (" + known + ")",
-                          "\"" + std::string(name) + "\"");
+  std::string expected = "one of ";
+  expected.append(known);
+  return Status::Expected(Code::kUsage, "instruction set", expected, name);
 }
 
 }  // namespace ballast

@@ -1,8 +1,8 @@
-// Weights as stored times float activations, once per instruction set (Highway): the reference product, and the
-// product with weights that are floats already.
+// Weights as stored times float activations, once per instruction set (Highway): the reference product, and
+// the product with weights that are floats already.
 //
-// Every (weight row, activation row) pair has one vector accumulator over the columns, summed across lanes in a
-// fixed pattern, then a scalar tail: the same operations in the same order whatever the tile.
+// Every (weight row, activation row) pair has one vector accumulator over the columns, summed across lanes in
+// a fixed pattern, then a scalar tail: the same operations in the same order whatever the tile.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -127,8 +127,7 @@ void MatMulRowsT(const MatrixView& w, const Activations::Impl& x, int64_t begin,
   constexpr int kTile = hn::MaxLanes(DF()) == 16 ? 4 : 2;  // by the number of registers
   constexpr int64_t kMaxRows = 32;                         // weight rows per pass over x
   const int64_t pass = std::clamp<int64_t>((int64_t{1} << 16) / w.cols / 4 * 4, 4, kMaxRows);
-  const bool in_place =
-      w.dtype == DType::kF32 && reinterpret_cast<uintptr_t>(w.data) % alignof(float) == 0;
+  const bool in_place = w.dtype == DType::kF32 && reinterpret_cast<uintptr_t>(w.data) % alignof(float) == 0;
   thread_local std::vector<float> scratch;  // (pass, cols): stays in the second-level cache
   const size_t need = in_place ? 0 : static_cast<size_t>(pass * w.cols);
   if (scratch.size() < need) scratch.resize(need);

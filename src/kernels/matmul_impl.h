@@ -1,7 +1,8 @@
 // Inside the matrix product: what the packer, the integer and the float kernels share. Not for other layers.
 //
-// Panel layout (kFast, quantised types): 16 weight rows interleaved, so that one 512-bit vector holds 4 columns of
-// each of the 16 rows and one dot instruction feeds 16 outputs. Per panel, with blocks = cols / 32:
+// Panel layout (kFast, quantised types): 16 weight rows interleaved, so that one 512-bit vector holds 4
+// columns of each of the 16 rows and one dot instruction feeds 16 outputs. Per panel, with blocks = cols /
+// 32:
 //   codes   (block, group of 4 columns, row, column in group), unsigned: code + zero.
 //           8 bits: 8 groups of 64 bytes. 4 bits: 4 groups of 64 bytes; low nibbles are columns 0..15 of the
 //           block, high nibbles columns 16..31.
@@ -37,20 +38,20 @@ class AlignedBytes {
  public:
   AlignedBytes() = default;
   explicit AlignedBytes(int64_t bytes)
-      : data_(static_cast<uint8_t*>(::operator new(static_cast<size_t>(bytes), std::align_val_t{64}))) {}
+      : data_(static_cast<uint8_t*>(::operator new (static_cast<size_t>(bytes), std::align_val_t{64}))) {}
   uint8_t* get() const { return data_.get(); }
 
  private:
   struct Free {
-    void operator()(uint8_t* p) const { ::operator delete(p, std::align_val_t{64}); }
+    void operator()(uint8_t* p) const { ::operator delete (p, std::align_val_t{64}); }
   };
   std::unique_ptr<uint8_t, Free> data_;
 };
 
 struct PanelForm {
-  int bits = 0;      // 4 or 8
-  int sub = 0;       // columns per scale: 16 or 32
-  int zero = 0;      // stored = code + zero; 0 or a power of two
+  int bits = 0;  // 4 or 8
+  int sub = 0;   // columns per scale: 16 or 32
+  int zero = 0;  // stored = code + zero; 0 or a power of two
   bool offset = false;
   bool half = false;  // scales and offsets are f16
 
@@ -73,10 +74,10 @@ constexpr PanelForm FormOf(DType type) {
 
 struct Weights::Impl {
   Compute mode = Compute::kF32;
-  MatrixView view;     // of the stored rows; data is null once packed into panels
+  MatrixView view;      // of the stored rows; data is null once packed into panels
   bool panels = false;  // integer panels; otherwise rows as stored (kF32, and float types in kFast)
   PanelForm form;
-  int64_t blocks = 0;       // cols / 32
+  int64_t blocks = 0;  // cols / 32
   int64_t panel_bytes = 0;
   AlignedBytes bytes;  // (panel, panel_bytes), or a copy of float rows
 

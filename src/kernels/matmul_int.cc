@@ -1,6 +1,6 @@
-// Integer panels times int8 activations, once per instruction set (Highway). Layouts and the arithmetic are in
-// matmul_impl.h. Every tile shape does the same operations per output in the same order, so a row's result does
-// not depend on the rows beside it.
+// Integer panels times int8 activations, once per instruction set (Highway). Layouts and the arithmetic are
+// in matmul_impl.h. Every tile shape does the same operations per output in the same order, so a row's result
+// does not depend on the rows beside it.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -13,12 +13,12 @@
 #define HWY_WANT_AVX3_DL
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/matmul_int.cc"
-#include "hwy/foreach_target.h"
 #include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
-// Highway 1.0.3 has no byte dot product. Its AVX3_DL target requires VNNI of the CPU but does not name it to the
-// compiler, so name it here.
+// Highway 1.0.3 has no byte dot product. Its AVX3_DL target requires VNNI of the CPU but does not name it to
+// the compiler, so name it here.
 #if HWY_TARGET == HWY_AVX3_DL
 HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
 #else
@@ -188,8 +188,7 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
       if constexpr (F::kBits == 4) {
         const VU8 mask = hn::Set(DU8(), uint8_t{15});
         const VU8 low = hn::And(raw, mask);
-        const VU8 high =
-            hn::And(hn::BitCast(DU8(), hn::ShiftRight<4>(hn::BitCast(DU16(), raw))), mask);
+        const VU8 high = hn::And(hn::BitCast(DU8(), hn::ShiftRight<4>(hn::BitCast(DU16(), raw))), mask);
 #pragma GCC unroll 8
         for (int r = 0; r < NR; ++r) {
           const int8_t* x4 = x + r * kBlockCols + g * 4;
@@ -234,8 +233,8 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
 }
 
 template <class F, int NR>
-HWY_NOINLINE void TileRowsOf(const uint8_t* panel, int64_t blocks, const QuantizedRows& tile, int n, int first,
-                             const Out& out) {
+HWY_NOINLINE void TileRowsOf(const uint8_t* panel, int64_t blocks, const QuantizedRows& tile, int n,
+                             int first, const Out& out) {
   for (int part = 0; part < kParts; ++part) TilePart<F, NR>(panel, blocks, tile, n, first, part, out);
 }
 

@@ -14,27 +14,26 @@ float HalfAt(const uint8_t* p) {
   return F16ToF32(bits);
 }
 
-uint32_t Load32(const uint8_t* p) {
-  uint32_t bits;
-  std::memcpy(&bits, p, sizeof(bits));
-  return bits;
-}
-
 // 16 bytes of two nibbles: the low ones are elements 0..15, the high ones elements 16..31.
-void Nibbles32(const uint8_t* qs, int bias, int8_t* code) {
-  for (int j = 0; j < 16; ++j) {
-    code[j] = static_cast<int8_t>((qs[j] & 15) - bias);
-    code[j + 16] = static_cast<int8_t>((qs[j] >> 4) - bias);
-  }
+// Worked on in local bytes, which alias nothing, so that it vectorises.
+void Nibbles32(const uint8_t* qs, uint8_t bias, int8_t* code) {
+  uint8_t q[16], out[32];
+  std::memcpy(q, qs, sizeof(q));
+  for (int j = 0; j < 16; ++j) out[j] = static_cast<uint8_t>((q[j] & 15) - bias);
+  for (int j = 0; j < 16; ++j) out[j + 16] = static_cast<uint8_t>((q[j] >> 4) - bias);
+  std::memcpy(code, out, sizeof(out));
 }
 
 // As Nibbles32, with bit j of qh as the fifth bit of element j.
-void Fives32(const uint8_t* qh_bytes, const uint8_t* qs, int bias, int8_t* code) {
-  const uint32_t qh = Load32(qh_bytes);
-  for (int j = 0; j < 16; ++j) {
-    code[j] = static_cast<int8_t>(((qs[j] & 15) | ((qh >> j & 1) << 4)) - bias);
-    code[j + 16] = static_cast<int8_t>(((qs[j] >> 4) | ((qh >> (j + 16) & 1) << 4)) - bias);
-  }
+void Fives32(const uint8_t* qh, const uint8_t* qs, uint8_t bias, int8_t* code) {
+  uint8_t q[16], spread[32], out[32];
+  std::memcpy(q, qs, sizeof(q));
+  constexpr uint8_t kBit[8] = {1, 2, 4, 8, 16, 32, 64, 128};
+  for (int j = 0; j < 32; ++j) spread[j] = static_cast<uint8_t>(qh[j / 8] & kBit[j % 8]);
+  for (int j = 0; j < 32; ++j) spread[j] = spread[j] != 0 ? 16 : 0;
+  for (int j = 0; j < 16; ++j) out[j] = static_cast<uint8_t>(((q[j] & 15) | spread[j]) - bias);
+  for (int j = 0; j < 16; ++j) out[j + 16] = static_cast<uint8_t>(((q[j] >> 4) | spread[j + 16]) - bias);
+  std::memcpy(code, out, sizeof(out));
 }
 
 void UnpackSimple(DType type, const uint8_t* src, BlockCodes& out) {
@@ -52,6 +51,7 @@ void UnpackSimple(DType type, const uint8_t* src, BlockCodes& out) {
       out.offset[0] = HalfAt(src + 2);
       return Fives32(src + 4, src + 8, 0, out.code);
     default:  // Q8_0: f16 d, 32 signed bytes: d * q
+      BALLAST_CHECK(type == DType::kQ8_0);
       std::memcpy(out.code, src + 2, 32);
   }
 }
@@ -110,9 +110,13 @@ void UnpackQ2K(const uint8_t* src, BlockCodes& out) {
     out.scale[j] = d * static_cast<float>(src[j] & 15);
     out.offset[j] = -(dmin * static_cast<float>(src[j] >> 4));
   }
-  for (int i = 0; i < 256; ++i) {
-    const int half = i / 128, pair = i / 32 % 4, j = i % 32;
-    out.code[i] = static_cast<int8_t>(src[16 + half * 32 + j] >> (2 * pair) & 3);
+  uint8_t q[64];
+  std::memcpy(q, src + 16, sizeof(q));
+  for (int half = 0; half < 2; ++half) {
+    for (int pair = 0; pair < 4; ++pair) {
+      int8_t* code = out.code + half * 128 + pair * 32;
+      for (int j = 0; j < 32; ++j) code[j] = static_cast<int8_t>(q[half * 32 + j] >> (2 * pair) & 3);
+    }
   }
 }
 
@@ -120,7 +124,6 @@ void UnpackQ2K(const uint8_t* src, BlockCodes& out) {
 // 32 s + j. Scale j: low nibble from byte j % 8 (high half for j >= 8), two bits from byte 8 + j % 4,
 // less 32.
 void UnpackQ3K(const uint8_t* src, BlockCodes& out) {
-  const uint8_t* qs = src + 32;
   const uint8_t* s = src + 96;
   const float d = HalfAt(src + 108);
   for (int j = 0; j < 16; ++j) {
@@ -129,10 +132,15 @@ void UnpackQ3K(const uint8_t* src, BlockCodes& out) {
     out.scale[j] = d * static_cast<float>((low | high << 4) - 32);
     out.offset[j] = 0;
   }
-  for (int i = 0; i < 256; ++i) {
-    const int half = i / 128, pair = i / 32 % 4, j = i % 32;
-    const int low = qs[half * 32 + j] >> (2 * pair) & 3;
-    out.code[i] = static_cast<int8_t>(low - ((src[j] >> (i / 32) & 1) ? 0 : 4));
+  uint8_t q[64], high[32];
+  std::memcpy(q, src + 32, sizeof(q));
+  std::memcpy(high, src, sizeof(high));
+  for (int run = 0; run < 8; ++run) {
+    const uint8_t* low = q + run / 4 * 32;
+    int8_t* code = out.code + run * 32;
+    for (int j = 0; j < 32; ++j) {
+      code[j] = static_cast<int8_t>((low[j] >> (2 * (run % 4)) & 3) + 4 * (high[j] >> run & 1) - 4);
+    }
   }
 }
 
@@ -160,7 +168,6 @@ void UnpackQ6K(const uint8_t* src, BlockCodes& out) {
 }  // namespace
 
 void UnpackBlock(DType type, const uint8_t* src, BlockCodes& out) {
-  BALLAST_CHECK(IsQuantized(type));
   switch (type) {
     case DType::kQ2_K:
       return UnpackQ2K(src, out);

@@ -9,16 +9,17 @@
 namespace ballast {
 namespace {
 
+// Chunks of 16: every sub-block is one or two, and a constant count vectorises well.
 void DequantizeBlocks(DType type, const uint8_t* src, int64_t n, float* out) {
   const DTypeInfo info = Info(type);
-  const int sub = CodesOf(type).sub;
+  const int per_scale = CodesOf(type).sub / 16;
   BlockCodes codes;
-  for (int64_t begin = 0; begin < n; begin += info.block_elements, src += info.block_bytes) {
+  for (; n > 0; n -= info.block_elements, src += info.block_bytes) {
     UnpackBlock(type, src, codes);
-    for (int s = 0; s < info.block_elements / sub; ++s) {
-      const int8_t* code = codes.code + s * sub;
-      float* to = out + begin + s * sub;
-      for (int i = 0; i < sub; ++i) to[i] = codes.scale[s] * static_cast<float>(code[i]) + codes.offset[s];
+    for (int chunk = 0; chunk < info.block_elements / 16; ++chunk, out += 16) {
+      const float scale = codes.scale[chunk / per_scale], offset = codes.offset[chunk / per_scale];
+      const int8_t* code = codes.code + chunk * 16;
+      for (int i = 0; i < 16; ++i) out[i] = scale * static_cast<float>(code[i]) + offset;
     }
   }
 }
@@ -51,18 +52,6 @@ void Dequantize(DType type, const void* src, int64_t n, float* out) {
   }
 }
 
-float F16ToF32(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
-  const uint32_t exponent = bits >> 10 & 31u;
-  const uint32_t mantissa = bits & 0x3ffu;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);  // infinity, NaN
-  if (exponent == 0) {  // zero and subnormals: mantissa * 2^-24, exact in float
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
-  }
-  return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);  // rebias 15 to 127
-}
-
 uint16_t F32ToF16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
@@ -78,8 +67,6 @@ uint16_t F32ToF16(float value) {
   const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);  // ties to even
   return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
 }
-
-float BF16ToF32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 uint16_t F32ToBF16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);

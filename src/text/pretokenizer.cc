@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "text/tokenizer.h"
+#include "text/tokenizer_base.h"
 #include "text/utf8_scan.h"
 
 namespace ballast {
@@ -263,9 +264,8 @@ Result<std::unique_ptr<const PreTokenizer>> PreTokenizer::Create(std::string_vie
   const Rule* rule = FindRule(name);
   if (rule == nullptr) {
     std::string known = "one of";
-    for (const std::string& each : KnownPreTokenizers()) known += " " + each;
-    return Status::Expected(Code::kModel, "pre-tokenizer (tokenizer.ggml.pre)", known,
-                            "'" + std::string(name) + "'");
+    for (const std::string& each : KnownPreTokenizers()) known.append(" ").append(each);
+    return Status::Expected(Code::kModel, "pre-tokenizer (tokenizer.ggml.pre)", known, QuoteForMessage(name));
   }
   auto made = std::make_unique<RegexPreTokenizer>();
   BALLAST_RETURN_IF_ERROR(made->Init(*rule));

@@ -1,5 +1,6 @@
 // SentencePiece-style BPE (Kudo & Richardson 2018) as GGUF's "llama" model stores it: characters are joined
 // into tokens by score, a space is written U+2581, and what has no token falls back to bytes.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -88,13 +89,8 @@ Status SentencePieceBpe::FixTypes() {
                               QuoteForMessage(vocab_.tokens[id]));
     }
     if (!byte.has_value()) continue;
-    Token& slot = byte_tokens_[*byte];
-    if (slot >= 0) {
-      // Of two spellings of one byte the first encodes; "<0x0a>" typed normal is ordinary text beside it.
-      continue;
-    }
-    slot = id;
     vocab_.types[id] = Vocab::kByte;
+    if (byte_tokens_[*byte] < 0) byte_tokens_[*byte] = id;  // of two spellings the first encodes
   }
   return Status();
 }

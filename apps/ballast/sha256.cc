@@ -1,0 +1,90 @@
+#include "sha256.h"
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace ballast::app {
+namespace {
+
+using State = std::array<uint32_t, 8>;
+constexpr size_t kBlock = 64;
+
+// The first 32 bits of the fractional part of `root`, as FIPS 180-4 sections 4.2.2 and 5.3.3 define the
+// constants. long double has 64 bits of mantissa: enough for 3 integer bits and 32 fractional ones.
+uint32_t Fraction(long double root) {
+  return static_cast<uint32_t>((root - std::floor(root)) * 4294967296.0L);
+}
+
+struct Constants {
+  std::array<uint32_t, 64> k;
+  State initial;
+  Constants() {
+    int prime = 1;
+    for (size_t i = 0; i < k.size(); ++i) {
+      for (bool found = false; !found;) {
+        ++prime;
+        found = true;
+        for (int d = 2; d * d <= prime; ++d) found = found && prime % d != 0;
+      }
+      k[i] = Fraction(std::cbrt(static_cast<long double>(prime)));
+      if (i < initial.size()) initial[i] = Fraction(std::sqrt(static_cast<long double>(prime)));
+    }
+  }
+};
+
+void Compress(const Constants& c, const uint8_t* block, State& state) {
+  std::array<uint32_t, 64> w;
+  for (int i = 0; i < 16; ++i) {
+    const uint8_t* p = block + 4 * i;
+    w[i] = uint32_t{p[0]} << 24 | uint32_t{p[1]} << 16 | uint32_t{p[2]} << 8 | p[3];
+  }
+  for (int i = 16; i < 64; ++i) {
+    const uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
+    const uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
+    w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+  }
+  auto [a, b, d, e, f, g, h, x] = state;  // a b c d e f g h of the standard
+  for (int i = 0; i < 64; ++i) {
+    const uint32_t s1 = std::rotr(f, 6) ^ std::rotr(f, 11) ^ std::rotr(f, 25);
+    const uint32_t t1 = x + s1 + ((f & g) ^ (~f & h)) + c.k[i] + w[i];
+    const uint32_t s0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
+    const uint32_t t2 = s0 + ((a & b) ^ (a & d) ^ (b & d));
+    x = h;
+    h = g;
+    g = f;
+    f = e + t1;
+    e = d;
+    d = b;
+    b = a;
+    a = t1 + t2;
+  }
+  const State mixed = {a, b, d, e, f, g, h, x};
+  for (size_t i = 0; i < state.size(); ++i) state[i] += mixed[i];
+}
+
+}  // namespace
+
+std::string Sha256Hex(std::span<const uint8_t> bytes) {
+  static const Constants constants;
+  State state = constants.initial;
+  const size_t whole = bytes.size() / kBlock * kBlock;
+  for (size_t i = 0; i < whole; i += kBlock) Compress(constants, bytes.data() + i, state);
+  // The rest, a 1 bit, zeros, and the length in bits: one block or two.
+  std::array<uint8_t, 2 * kBlock> tail{};
+  const size_t rest = bytes.size() - whole;
+  if (rest > 0) std::memcpy(tail.data(), bytes.data() + whole, rest);
+  tail[rest] = 0x80;
+  const size_t used = rest + 9 <= kBlock ? kBlock : 2 * kBlock;
+  const uint64_t bits = uint64_t{bytes.size()} * 8;
+  for (size_t i = 0; i < 8; ++i) tail[used - 1 - i] = static_cast<uint8_t>(bits >> (8 * i));
+  for (size_t i = 0; i < used; i += kBlock) Compress(constants, tail.data() + i, state);
+  std::string hex;
+  for (uint32_t word : state) {
+    for (int shift = 28; shift >= 0; shift -= 4) hex += "0123456789abcdef"[word >> shift & 15];
+  }
+  return hex;
+}
+
+}  // namespace ballast::app
