@@ -24,16 +24,21 @@ class FetchError(Exception):
     """A fault for the user to read: one line."""
 
 
+def _pip_config_list():
+    if os.environ.get("PIP_CONFIG_FILE") == os.devnull:  # pip: no configuration file counts
+        return ""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
 def pip_settings():
     """What `pip config list` says, as {"index-url": ..., "cert": ...}: the environment wins over `install`,
     which wins over `global`, as in pip."""
-    command = [sys.executable, "-m", "pip", "config", "list"]
-    try:
-        listing = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        listing = ""
     found = {}
-    for line in listing.splitlines():
+    for line in _pip_config_list().splitlines():
         match = re.match(r"(global|install|:env:)\.([a-z-]+)=(.*)$", line)
         if match:
             found[match[1], match[2]] = match[3].strip("'\"")

@@ -1,4 +1,5 @@
-// What every command shares: common flags, loading, printing, exit codes. One file per command beside this one.
+// What every command shares: common flags, loading, printing, exit codes. One file per command beside this
+// one.
 #ifndef BALLAST_APPS_APP_H_
 #define BALLAST_APPS_APP_H_
 
@@ -23,7 +24,8 @@
 
 namespace ballast::app {
 
-// Exit codes (INTERFACES): 0 done, 1 our own fault, 2 usage, 3 model refused, 4 input refused, 5 gate failed, 130 interrupted.
+// Exit codes (INTERFACES): 0 done, 1 our own fault, 2 usage, 3 model refused, 4 input refused, 5 gate failed,
+// 130 interrupted.
 int ExitCode(const Status& status);
 // Prints "ballast: <message>" and "hint: ..." on stderr; returns ExitCode.
 int Fail(const Status& status);
@@ -31,13 +33,13 @@ int Fail(const Status& status);
 // -m -t -c --sinks --pin-system --policy --kv --compute --json --verbose, with their BALLAST_* twins.
 struct CommonFlags {
   std::string model;
-  int threads = 0;                      // 0: UsableCores()
-  int64_t context = 0;                  // 0: min(8192, trained length)
+  int threads = 0;      // 0: UsableCores()
+  int64_t context = 0;  // 0: min(8192, trained length)
   int64_t sinks = 4;
   bool pin_system = false;
-  std::vector<std::string> policies;    // empty: {"sinks"}; only eval accepts several
-  std::string kv = "q8";                // q8 | f16 | f32
-  std::string compute = "fast";         // fast | f32
+  std::vector<std::string> policies;  // empty: {"sinks"}; only eval accepts several
+  std::string kv = "q8";              // q8 | f16 | f32
+  std::string compute = "fast";       // fast | f32
   bool json = false;
   bool verbose = false;
 };
@@ -62,8 +64,11 @@ CLI::Option* AddParsedFlag(CLI::App& app, const std::string& names, const std::s
 template <typename T>
 CLI::Option* AddFlag(CLI::App& app, const std::string& names, const std::string& env, T& value,
                      const std::string& help) {
-  constexpr bool kMany = std::is_same_v<T, std::vector<std::string>> || std::is_same_v<T, std::map<Token, double>>;
-  const FlagKind kind = std::is_same_v<T, bool> ? FlagKind::kSwitch : kMany ? FlagKind::kRepeated : FlagKind::kLast;
+  constexpr bool kMany =
+      std::is_same_v<T, std::vector<std::string>> || std::is_same_v<T, std::map<Token, double>>;
+  const FlagKind kind = std::is_same_v<T, bool> ? FlagKind::kSwitch
+                        : kMany                 ? FlagKind::kRepeated
+                                                : FlagKind::kLast;
   CLI::Option* option = AddParsedFlag(
       app, names, env, kind, [&value](const std::string& text) { return ParseValue(text, value); }, help);
   if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) option->type_name("N");
@@ -73,7 +78,8 @@ CLI::Option* AddFlag(CLI::App& app, const std::string& names, const std::string&
 
 struct Loaded;
 
-// -n -s/--seed --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --dry-*
+// -n -s/--seed --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty
+// --frequency-penalty --dry-*
 // --logit-bias --stop
 struct SamplingFlags {
   SamplerOptions options;
@@ -102,12 +108,13 @@ Result<std::string> FindModel(const CommonFlags& flags);
 // Says on stderr when `context` asks for more than the model was trained on.
 void WarnBeyondTraining(const Stream& stream);
 
-// A progress bar on stderr: drawn only on a terminal and only after 200 ms; cleared when done. NO_COLOR and TERM=dumb: none.
+// A progress bar on stderr: drawn only on a terminal and only after 200 ms; cleared when done. NO_COLOR and
+// TERM=dumb: none.
 class Progress {
  public:
   explicit Progress(std::string label);
   ~Progress();
-  void Update(double share);  // 0 to 1
+  void Update(double share);   // 0 to 1
   void Count(int64_t tokens);  // for work without a known end
   void Done();
 
@@ -116,8 +123,8 @@ class Progress {
   std::unique_ptr<State> state_;
 };
 
-// Ctrl-C: set by the handler that main installs; a second one before it was noticed ends the process with 130.
-// Long work polls Interrupted(); ClearInterrupt() before a new one.
+// Ctrl-C: set by the handler that main installs; a second one before it was noticed ends the process with
+// 130. Long work polls Interrupted(); ClearInterrupt() before a new one.
 void InstallSignalHandlers();
 bool Interrupted();
 void ClearInterrupt();

@@ -27,10 +27,11 @@ Result<ChatFormat> ChooseChatFormat(const Loaded& loaded, const std::string& nam
   if (const auto format = DetectChatFormat(chat_template)) return *format;
   const std::string found = chat_template.empty() ? "no template" : "a template that is not known";
   if (loaded.tokenizer->Find("<|im_start|>") < 0) {
-    return Status::Expected(Code::kModel, loaded.file->path() + ": chat template", "one that Ballast knows", found,
-                            "name the format with --chat-format, or use `ballast run` without one");
+    return Status::Expected(Code::kModel, loaded.file->path() + ": chat template", "one that Ballast knows",
+                            found, "name the format with --chat-format, or use `ballast run` without one");
   }
-  Warn("the model file holds " + found + "; using chatml, whose control tokens it has (--chat-format to choose)");
+  Warn("the model file holds " + found +
+       "; using chatml, whose control tokens it has (--chat-format to choose)");
   return ChatFormat::kChatMl;
 }
 
@@ -71,7 +72,8 @@ Status Conversation::MakeStream() {
   StreamOptions plan = options_.stream;
   if (options_.pin_system) {
     if (system_tokens_ == 0) {
-      return Status::Expected(Code::kUsage, "--pin-system", "a system prompt", "none", "give one with --system TEXT");
+      return Status::Expected(Code::kUsage, "--pin-system", "a system prompt", "none",
+                              "give one with --system TEXT");
     }
     plan.pinned = std::max(plan.pinned, system_tokens_);
     const int64_t trained = loaded_.model->config().trained_context;
@@ -97,9 +99,10 @@ Status Conversation::MakeStream() {
   return Status();
 }
 
-Result<std::vector<Token>> Conversation::Render(const std::vector<ChatMessage>& messages, size_t from, bool open,
-                                                bool first) const {
-  BALLAST_ASSIGN_OR_RETURN(const std::vector<PromptPiece> pieces, RenderChat(options_.format, messages, from, open));
+Result<std::vector<Token>> Conversation::Render(const std::vector<ChatMessage>& messages, size_t from,
+                                                bool open, bool first) const {
+  BALLAST_ASSIGN_OR_RETURN(const std::vector<PromptPiece> pieces,
+                           RenderChat(options_.format, messages, from, open));
   std::vector<Token> tokens;
   const Vocab& vocab = loaded_.tokenizer->vocab();
   if (first && vocab.add_bos && vocab.bos >= 0) tokens.push_back(vocab.bos);
@@ -259,7 +262,8 @@ Result<Conversation::Reply> Conversation::GenerateReply(const Hooks& hooks) {
 // The template must stay whole: the next user turn follows an end of turn, also after a reply that was cut.
 Status Conversation::CloseTurn(Turn& turn, const Generated& generated) {
   const bool closed = !turn.tokens.empty() && loaded_.tokenizer->EndsTurn(turn.tokens.back());
-  if (closed || end_of_turn_ < 0 || (end_is_text_ && generated.reason == StopReason::kStopString)) return Status();
+  if (closed || end_of_turn_ < 0 || (end_is_text_ && generated.reason == StopReason::kStopString))
+    return Status();
   const Token token[] = {end_of_turn_};
   BALLAST_RETURN_IF_ERROR(stream_->Append(token));
   sampler_->Observe(end_of_turn_);
@@ -289,7 +293,8 @@ Status Conversation::SetSystem(const std::string& text, const Hooks& hooks) {
   return status;
 }
 
-Status Conversation::Load(const std::string& system, const std::vector<ChatMessage>& messages, const Hooks& hooks) {
+Status Conversation::Load(const std::string& system, const std::vector<ChatMessage>& messages,
+                          const Hooks& hooks) {
   std::vector<ChatMessage> view;
   if (!system.empty()) view.push_back({"system", system});
   view.insert(view.end(), messages.begin(), messages.end());

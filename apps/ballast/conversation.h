@@ -86,7 +86,8 @@ class Conversation {
   explicit Conversation(const Loaded& loaded) : loaded_(loaded) {}
   Status MakeStream();
   Result<int64_t> CountSystemTokens() const;
-  Result<std::vector<Token>> Render(const std::vector<ChatMessage>& messages, size_t from, bool open, bool first) const;
+  Result<std::vector<Token>> Render(const std::vector<ChatMessage>& messages, size_t from, bool open,
+                                    bool first) const;
   std::vector<ChatMessage> View() const;
   Result<std::vector<Token>> RenderLast() const;
   Status Feed(const std::vector<Token>& tokens, const Hooks& hooks);

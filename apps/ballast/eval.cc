@@ -341,8 +341,8 @@ Runner AddEval(CLI::App& app) {
   AddFlag(*command, "--dense-context", "DENSE_CONTEXT", flags->dense_context,
           "Capacity of the dense runs (default: as --context)")
       ->type_name("C");
-  command->add_flag("--per-token", flags->per_token, "Every token's negative log-likelihood in the JSON")
-      ->envname("BALLAST_PER_TOKEN");
+  AddFlag(*command, "--per-token", "PER_TOKEN", flags->per_token,
+          "Every token's negative log-likelihood in the JSON");
   CLI::Option* gate = AddFlag(*command, "--gate", "GATE", flags->gate,
                               "Exit 5 when the perplexity after roll-over exceeds R times the reference's");
   gate->type_name("R");

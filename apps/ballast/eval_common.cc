@@ -55,8 +55,8 @@ bool EvalProgress::operator()(int64_t done, int64_t total) {
     last_ = now;
     const double seconds = std::chrono::duration<double>(now - begin_).count();
     const double left = seconds * static_cast<double>(total - done) / static_cast<double>(done);
-    fmt::print(stderr, "ballast: {}: {} of {} tokens, {:.1f} tokens/s, about {:.0f} s left\n", label_,
-               Grouped(done), Grouped(total), static_cast<double>(done) / seconds, left);
+    Note(fmt::format("{}: {} of {} tokens, {:.1f} tokens/s, about {:.0f} s left", label_, Grouped(done),
+                     Grouped(total), static_cast<double>(done) / seconds, left));
   }
   return !Interrupted();
 }

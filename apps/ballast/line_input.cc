@@ -112,7 +112,8 @@ class EditedInput : public LineInput {
       if (!more_) break;
     }
     HistEvent event;
-    if (!line->empty() && line->find('\n') == std::string::npos) history(history_, &event, H_ENTER, line->c_str());
+    if (!line->empty() && line->find('\n') == std::string::npos)
+      history(history_, &event, H_ENTER, line->c_str());
     return Got::kLine;
   }
 
@@ -122,7 +123,8 @@ class EditedInput : public LineInput {
     el_get(edit, EL_CLIENTDATA, &self);
     const bool utf8 = Utf8Locale();
     const char* mark = self->more_ ? (utf8 ? "…" : ".") : (utf8 ? "›" : ">");
-    self->prompt_ = StyledStderr() ? std::string("\1\x1b[1;36m\1") + mark + "\1\x1b[0m\1 " : mark + std::string(" ");
+    self->prompt_ =
+        StyledStderr() ? std::string("\1\x1b[1;36m\1") + mark + "\1\x1b[0m\1 " : mark + std::string(" ");
     return self->prompt_.data();
   }
 

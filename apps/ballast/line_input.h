@@ -1,4 +1,5 @@
-// Lines from stdin: edited with libedit on a terminal (history, a trailing backslash goes on), plain otherwise.
+// Lines from stdin: edited with libedit on a terminal (history, a trailing backslash goes on), plain
+// otherwise.
 #ifndef BALLAST_APPS_LINE_INPUT_H_
 #define BALLAST_APPS_LINE_INPUT_H_
 

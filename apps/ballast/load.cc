@@ -61,9 +61,10 @@ Result<Loaded> LoadModel(const CommonFlags& flags) {
   progress.Done();
   if (Interrupted()) return Status(Code::kInterrupted, "interrupted while loading");
   if (loaded.tokenizer->size() > loaded.model->config().vocab) {
-    return Status::Expected(Code::kModel, path + ": vocabulary",
-                            fmt::format("at most {} tokens, as the network has", loaded.model->config().vocab),
-                            fmt::format("{}", loaded.tokenizer->size()));
+    return Status::Expected(
+        Code::kModel, path + ": vocabulary",
+        fmt::format("at most {} tokens, as the network has", loaded.model->config().vocab),
+        fmt::format("{}", loaded.tokenizer->size()));
   }
   if (flags.verbose) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;

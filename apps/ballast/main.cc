@@ -57,7 +57,8 @@ Status Explain(CLI::App& app, const CLI::ParseError& error) {
     return Status::Expected(Code::kUsage, what, "one of its flags", flag, Hint(flag, known, help));
   }
   if (command) {
-    return Status::Expected(Code::kUsage, "ballast " + command->get_name(), "flags", "\"" + extra[0] + "\"", help);
+    return Status::Expected(Code::kUsage, "ballast " + command->get_name(), "flags", "\"" + extra[0] + "\"",
+                            help);
   }
   std::string list;
   for (const CLI::App* sub : app.get_subcommands({})) {
@@ -80,7 +81,9 @@ int Dispatch(int argc, char** argv) {
   CLI::App app("Language models that talk for ever on a fixed-size cache.", "ballast");
   app.set_version_flag("--version", "ballast " BALLAST_VERSION, "Print the version");
   app.get_formatter()->column_width(34);
-  app.footer("Every flag has an environment twin, BALLAST_<NAME>; the flag wins.\n`ballast COMMAND --help` says more.");
+  app.footer(
+      "Every flag has an environment twin, BALLAST_<NAME>; the flag wins.\n`ballast COMMAND --help` says "
+      "more.");
   const std::vector<std::pair<std::string, Runner>> commands = {
       {"chat", AddChat(app)},   {"run", AddRun(app)},         {"eval", AddEval(app)},
       {"probe", AddProbe(app)}, {"inspect", AddInspect(app)},
@@ -98,7 +101,8 @@ int Dispatch(int argc, char** argv) {
     return Fail(Explain(app, error));
   }
   if (app.get_subcommands().empty()) {
-    return Fail(Status::Expected(Code::kUsage, "command", "chat, run, eval, probe or inspect", "none", "ballast --help"));
+    return Fail(Status::Expected(Code::kUsage, "command", "chat, run, eval, probe or inspect", "none",
+                                 "ballast --help"));
   }
   if (Status status = ChooseIsa(); !status.ok()) return Fail(status);
   const std::string chosen = app.get_subcommands().front()->get_name();
@@ -116,9 +120,10 @@ int main(int argc, char** argv) {
   try {
     return ballast::app::Dispatch(argc, argv);
   } catch (const std::bad_alloc&) {
-    return ballast::app::Fail(
-        ballast::Status::Expected(ballast::Code::kInternal, "memory", "enough for this request", "none left"));
+    return ballast::app::Fail(ballast::Status::Expected(ballast::Code::kInternal, "memory",
+                                                        "enough for this request", "none left"));
   } catch (const std::exception& error) {
-    return ballast::app::Fail(ballast::Status(ballast::Code::kInternal, std::string("internal error: ") + error.what()));
+    return ballast::app::Fail(
+        ballast::Status(ballast::Code::kInternal, std::string("internal error: ") + error.what()));
   }
 }

@@ -138,7 +138,7 @@ int RunProbeCommand(const ProbeFlags& flags) {
   if (!loaded.ok()) return Fail(loaded.status());
   const Result<SinkMap> map = Probe(flags, *loaded);
   if (!map.ok()) return Fail(map.status());
-  if (!map->warning.empty()) fmt::print(stderr, "ballast: warning: {}\n", map->warning);
+  if (!map->warning.empty()) Warn(map->warning);
   const Status printed =
       flags.common.json ? PrintJson(MapJson(*map, *loaded)) : Print(MapText(*map, *loaded, StyledStdout()));
   if (!printed.ok()) return Fail(printed);

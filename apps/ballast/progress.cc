@@ -35,7 +35,9 @@ struct Progress::State {
   }
 };
 
-Progress::Progress(std::string label) : state_(std::make_unique<State>()) { state_->label = std::move(label); }
+Progress::Progress(std::string label) : state_(std::make_unique<State>()) {
+  state_->label = std::move(label);
+}
 Progress::~Progress() { Done(); }
 
 void Progress::Update(double share) {

@@ -14,8 +14,8 @@ size_t TextCutter::SafeCut() const {
     if (held_[i - 2] == '\n' && Graphic(held_[i - 1])) return i - 1;
   }
   if (held_.size() <= kLongestLine) return 0;
-  // No line end for too long: between two words if there are any, else between two characters. Here the ids may
-  // differ from those of the whole.
+  // No line end for too long: between two words if there are any, else between two characters. Here the ids
+  // may differ from those of the whole.
   for (size_t i = held_.size() - 1; i > 1; --i) {
     if (held_[i - 1] == ' ' && Graphic(held_[i]) && Graphic(held_[i - 2])) return i - 1;
   }
@@ -54,7 +54,8 @@ std::vector<Token> TextCutter::Encode(std::string_view text) {
   begun_ = true;
   std::vector<Token> ids = tokenizer_.Encode(text);
   // Not EncodeOptions::add_special: an EOS must not end a text that goes on.
-  if (vocab.add_bos && vocab.bos >= 0 && (ids.empty() || ids[0] != vocab.bos)) ids.insert(ids.begin(), vocab.bos);
+  if (vocab.add_bos && vocab.bos >= 0 && (ids.empty() || ids[0] != vocab.bos))
+    ids.insert(ids.begin(), vocab.bos);
   return ids;
 }
 

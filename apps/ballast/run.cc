@@ -89,7 +89,8 @@ class Output {
 
 void PrintStats(const Outcome& outcome, const Stream& stream) {
   const auto rate = [](int64_t tokens, double seconds) {
-    return tokens > 0 && seconds > 0 ? fmt::format("{:.1f} tokens/s", static_cast<double>(tokens) / seconds) : "";
+    return tokens > 0 && seconds > 0 ? fmt::format("{:.1f} tokens/s", static_cast<double>(tokens) / seconds)
+                                     : "";
   };
   Note(fmt::format("tokens in   {:>12}   {}", Grouped(outcome.tokens_in),
                    rate(outcome.tokens_in, outcome.prompt_seconds)));
@@ -104,7 +105,8 @@ void PrintStats(const Outcome& outcome, const Stream& stream) {
 }
 
 nlohmann::json RunJson(const Outcome& o, const Loaded& loaded, const Stream& stream, uint64_t seed) {
-  return {{"model", {{"name", loaded.model->config().name}, {"architecture", loaded.model->config().architecture}}},
+  return {{"model",
+           {{"name", loaded.model->config().name}, {"architecture", loaded.model->config().architecture}}},
           {"text", ValidUtf8(o.text)},
           {"tokens_in", o.tokens_in},
           {"tokens_out", o.tokens_out},
@@ -124,8 +126,8 @@ nlohmann::json RunJson(const Outcome& o, const Loaded& loaded, const Stream& str
 }
 
 // The last words: what was shown is whole, figures when asked for, and the exit code.
-int Finish(const RunFlags& flags, const Outcome& outcome, const Loaded& loaded, const Stream& stream, uint64_t seed,
-           Status status) {
+int Finish(const RunFlags& flags, const Outcome& outcome, const Loaded& loaded, const Stream& stream,
+           uint64_t seed, Status status) {
   const bool failed = !status.ok() && status.code() != Code::kInterrupted;
   if (!flags.common.json && !outcome.ends_line && StdoutIsTerminal()) {
     const Status newline = Print("\n");
@@ -155,7 +157,7 @@ class Completion {
 
   Status FromText(const std::string& prompt) {
     cutter_.Push(prompt);
-    BALLAST_RETURN_IF_ERROR(Feed(cutter_.Flush(), 0));
+    BALLAST_RETURN_IF_ERROR(Feed(cutter_.Flush()));
     return Generate(flags_.sampling.max_tokens);
   }
 
@@ -178,9 +180,9 @@ class Completion {
       if (n < 0) return Status::Expected(Code::kInput, name, "readable text", std::strerror(errno));
       read_bytes_ += n;
       cutter_.Push({buffer.data(), static_cast<size_t>(n)});
-      BALLAST_RETURN_IF_ERROR(Feed(cutter_.Take(), n));
+      BALLAST_RETURN_IF_ERROR(Feed(cutter_.Take()));
     }
-    BALLAST_RETURN_IF_ERROR(Feed(cutter_.Flush(), 0));
+    BALLAST_RETURN_IF_ERROR(Feed(cutter_.Flush()));
     progress_.reset();
     // After a pause that was answered there may be nothing new to answer.
     if (generated_to_ > 0 && stream_.position() == generated_to_) return Status();
@@ -188,7 +190,7 @@ class Completion {
   }
 
  private:
-  Status Feed(const std::vector<Token>& tokens, int64_t) {
+  Status Feed(const std::vector<Token>& tokens) {
     if (tokens.empty()) return Status();
     if (progress_ == nullptr) progress_ = std::make_unique<Progress>("reading the prompt");
     const auto began = Clock::now();
@@ -214,8 +216,9 @@ class Completion {
   }
 
   Status OnPause() {
-    BALLAST_RETURN_IF_ERROR(Feed(cutter_.Flush(), 0));
-    BALLAST_RETURN_IF_ERROR(Generate(flags_.sampling.max_tokens >= 0 ? flags_.sampling.max_tokens : kIdleTokens));
+    BALLAST_RETURN_IF_ERROR(Feed(cutter_.Flush()));
+    BALLAST_RETURN_IF_ERROR(
+        Generate(flags_.sampling.max_tokens >= 0 ? flags_.sampling.max_tokens : kIdleTokens));
     if (!outcome_.ends_line) output_.Show("\n");
     return output_.status();
   }
@@ -235,12 +238,14 @@ class Completion {
     const int64_t position = stream_.position();
     Result<Generated> generated = ballast::Generate(stream_, tokenizer_, sampler_, options);
     outcome_.reply_seconds += std::chrono::duration<double>(Clock::now() - began).count();
-    outcome_.tokens_out += generated.ok() ? static_cast<int64_t>(generated->tokens.size()) : stream_.position() - position;
+    outcome_.tokens_out +=
+        generated.ok() ? static_cast<int64_t>(generated->tokens.size()) : stream_.position() - position;
     generated_to_ = stream_.position();
     BALLAST_RETURN_IF_ERROR(output_.status());
     BALLAST_RETURN_IF_ERROR(generated.status());
     outcome_.reason = generated->reason;
-    return generated->reason == StopReason::kInterrupted ? Status(Code::kInterrupted, "interrupted") : Status();
+    return generated->reason == StopReason::kInterrupted ? Status(Code::kInterrupted, "interrupted")
+                                                         : Status();
   }
 
   const RunFlags& flags_;
@@ -275,7 +280,8 @@ Status OpenSource(const RunFlags& flags, Source* source) {
   }
   source->name = standard ? "stdin" : flags.file;
   source->fd = standard ? STDIN_FILENO : open(flags.file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (source->fd < 0) return Status::Expected(Code::kInput, source->name, "a readable file", std::strerror(errno));
+  if (source->fd < 0)
+    return Status::Expected(Code::kInput, source->name, "a readable file", std::strerror(errno));
   struct stat info {};
   if (fstat(source->fd, &info) != 0) {
     return Status::Expected(Code::kInput, source->name, "readable text", std::strerror(errno));
@@ -290,7 +296,8 @@ Status CheckFlags(const RunFlags& flags) {
     return Status::Expected(Code::kUsage, "prompt", "one of -p and -f", "both");
   }
   if (flags.on_idle < 0) {
-    return Status::Expected(Code::kUsage, "--on-idle", "0 or more milliseconds", std::to_string(flags.on_idle));
+    return Status::Expected(Code::kUsage, "--on-idle", "0 or more milliseconds",
+                            std::to_string(flags.on_idle));
   }
   const bool chat = flags.chat || flags.system_option->count() > 0;
   if (flags.on_idle > 0 && chat) {
@@ -298,12 +305,14 @@ Status CheckFlags(const RunFlags& flags) {
                             "a chat message is read whole before it is answered");
   }
   if (flags.common.pin_system && flags.system_option->count() == 0) {
-    return Status::Expected(Code::kUsage, "--pin-system", "a system prompt", "none", "give one with --system TEXT");
+    return Status::Expected(Code::kUsage, "--pin-system", "a system prompt", "none",
+                            "give one with --system TEXT");
   }
   return CheckSamplingFlags(flags.sampling);
 }
 
-int RunCompletion(const RunFlags& flags, const Loaded& loaded, const StreamOptions& options, const Source& source) {
+int RunCompletion(const RunFlags& flags, const Loaded& loaded, const StreamOptions& options,
+                  const Source& source) {
   Result<std::unique_ptr<Stream>> stream = Stream::Create(*loaded.model, *loaded.pool, options);
   if (!stream.ok()) return Fail(stream.status());
   WarnBeyondTraining(**stream);
@@ -317,7 +326,8 @@ int RunCompletion(const RunFlags& flags, const Loaded& loaded, const StreamOptio
   return Finish(flags, outcome, loaded, **stream, sampler->seed(), status);
 }
 
-int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& stream_options, const Source& source) {
+int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& stream_options,
+            const Source& source) {
   std::string text = flags.prompt;
   if (source.fd >= 0) {
     Result<std::string> read = ReadAll(source.fd == STDIN_FILENO ? "-" : flags.file);
@@ -377,7 +387,8 @@ int Run(const RunFlags& flags) {
 }  // namespace
 
 Runner AddRun(CLI::App& app) {
-  CLI::App* run = app.add_subcommand("run", "A prompt of any length in, text out; pipes and logs without end");
+  CLI::App* run =
+      app.add_subcommand("run", "A prompt of any length in, text out; pipes and logs without end");
   auto flags = std::make_shared<RunFlags>();
   const std::string group = "Prompt";
   flags->prompt_option = AddFlag(*run, "-p,--prompt", "PROMPT", flags->prompt, "The prompt");
@@ -390,14 +401,15 @@ Runner AddRun(CLI::App& app) {
       ->group(group);
   AddFlag(*run, "--chat", "CHAT", flags->chat, "The prompt is a user's message in the model's chat format")
       ->group(group);
-  flags->system_option =
-      AddFlag(*run, "--system", "SYSTEM", flags->system, "System prompt; implies --chat");
+  flags->system_option = AddFlag(*run, "--system", "SYSTEM", flags->system, "System prompt; implies --chat");
   flags->system_option->type_name("TEXT")->group(group);
-  AddFlag(*run, "--chat-format", "CHAT_FORMAT", flags->chat_format, "chatml, llama2, llama3, mistral, gemma, ...")
+  AddFlag(*run, "--chat-format", "CHAT_FORMAT", flags->chat_format,
+          "chatml, llama2, llama3, mistral, gemma, ...")
       ->type_name("NAME")
       ->group(group);
   AddCommonFlags(*run, flags->common);
-  AddFlag(*run, "--stats", "STATS", flags->stats, "Tokens, speed, evictions and memory on stderr")->group("Output");
+  AddFlag(*run, "--stats", "STATS", flags->stats, "Tokens, speed, evictions and memory on stderr")
+      ->group("Output");
   AddSamplingFlags(*run, flags->sampling);
   run->footer(
       "Without -p and -f the prompt is read from stdin as it arrives, and answered at its end.\n"

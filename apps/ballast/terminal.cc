@@ -31,7 +31,8 @@ bool Utf8Locale() {
     const char* value = std::getenv(name);
     if (value == nullptr || *value == '\0') continue;
     std::string lower(value);
-    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::transform(lower.begin(), lower.end(), lower.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
     return lower.find("utf-8") != std::string::npos || lower.find("utf8") != std::string::npos;
   }
   return false;

@@ -18,8 +18,8 @@ int TerminalColumns();  // of stderr, at least 40
 enum class Ink { kDim, kBold, kAccent, kWarn };
 std::string Paint(Ink ink, std::string_view text, bool styled);
 
-std::string Bytes(double bytes);        // "11.2 MiB"
-std::string Grouped(int64_t number);    // "1,234,567"
+std::string Bytes(double bytes);             // "11.2 MiB"
+std::string Grouped(int64_t number);         // "1,234,567"
 std::string Bar(double share, int columns);  // "━━━━────"
 
 }  // namespace ballast::app

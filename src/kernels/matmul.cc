@@ -36,7 +36,7 @@ Weights Weights::Pack(const MatrixView& m, Compute mode, ThreadPool& pool) {
     return w;
   }
   const int64_t bytes = m.rows * m.row_bytes();
-  w.impl_->bytes = AlignedBytes(bytes);
+  w.impl_->bytes = AllocateWeights(bytes);
   if (bytes > 0) std::memcpy(w.impl_->bytes.get(), m.data, static_cast<size_t>(bytes));
   w.impl_->view.data = w.impl_->bytes.get();
   return w;

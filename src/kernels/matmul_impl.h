@@ -79,7 +79,7 @@ struct Weights::Impl {
   PanelForm form;
   int64_t blocks = 0;  // cols / 32
   int64_t panel_bytes = 0;
-  AlignedBytes bytes;  // (panel, panel_bytes), or a copy of float rows
+  std::shared_ptr<uint8_t> bytes;  // (panel, panel_bytes), or a copy of float rows
 
   const uint8_t* panel(int64_t p) const { return bytes.get() + p * panel_bytes; }
 };
@@ -115,6 +115,10 @@ struct Activations::Impl {
   AlignedBytes bytes;
   QuantizedRows quantized;
 };
+
+// Uninitialised room for packed weights, aligned to a cache line. Matrices share large chunks, each freed
+// with its last matrix, so that huge pages can back them all. Thread safe. matmul_pack.cc.
+std::shared_ptr<uint8_t> AllocateWeights(int64_t bytes);
 
 // Fills w.bytes from `m`. matmul_pack.cc.
 void PackPanels(const MatrixView& m, Weights::Impl& w, ThreadPool& pool);

@@ -159,6 +159,7 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
                          int part, const Out& out) {
   using D = Dots<F>;
   constexpr int kSubs = F::kSubs;
+  constexpr int kAhead = 4096;  // decode streams the panels from memory
   constexpr int kStep = kPanelRows * kBlockCols * F::kBits / 8;
   const uint8_t* codes = panel + part * kLanes * 4;
   const uint8_t* scales = panel + blocks * kStep;
@@ -178,13 +179,10 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
 #pragma GCC unroll 8
       for (int r = 0; r < NR; ++r) dot[s][r] = D::Start(negated + s * n + r);
     }
-    if constexpr (NR == 1) hwy::Prefetch(codes + 4096);  // decode streams the panels from memory
 #pragma GCC unroll 8
     for (int g = 0; g < F::kBits; ++g) {
       const VU8 raw = hn::LoadU(DU8(), codes + g * kPanelRows * 4);
-      if constexpr (NR == 1) {
-        if (g % 4 == 3) hwy::Prefetch(codes + 4096 + g * 64);
-      }
+      if constexpr (NR == 1) hwy::Prefetch(codes + kAhead + g * kPanelRows * 4);
       if constexpr (F::kBits == 4) {
         const VU8 mask = hn::Set(DU8(), uint8_t{15});
         const VU8 low = hn::And(raw, mask);

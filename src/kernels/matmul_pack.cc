@@ -1,7 +1,11 @@
 // Stored blocks to panels, once at load. The layout is in matmul_impl.h.
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <new>
+#include <utility>
 
+#include "base/mmap.h"
 #include "kernels/matmul_impl.h"
 #include "tensor/block_codes.h"
 #include "tensor/dequant.h"
@@ -52,7 +56,30 @@ void PackRow(const MatrixView& m, int64_t r, const PanelForm& form, int64_t bloc
   }
 }
 
+// A chunk of packed matrices.
+struct Chunk {
+  Arena arena;
+  size_t used = 0;
+};
+
 }  // namespace
+
+std::shared_ptr<uint8_t> AllocateWeights(int64_t bytes) {
+  constexpr size_t kChunkBytes = size_t{64} << 20;  // untouched pages cost nothing
+  static std::mutex mutex;
+  static std::weak_ptr<Chunk> current;
+  const size_t need = static_cast<size_t>(RoundUp(std::max<int64_t>(bytes, 1), 64));
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::shared_ptr<Chunk> chunk = current.lock();
+  if (chunk == nullptr || chunk->arena.size() - chunk->used < need) {
+    Result<Arena> arena = Arena::Allocate(std::max(need, kChunkBytes));
+    if (!arena.ok()) throw std::bad_alloc();  // as any container would
+    chunk = std::make_shared<Chunk>(Chunk{std::move(*arena), 0});
+    if (need < kChunkBytes) current = chunk;
+  }
+  uint8_t* data = chunk->arena.data() + std::exchange(chunk->used, chunk->used + need);
+  return std::shared_ptr<uint8_t>(std::move(chunk), data);
+}
 
 void PackPanels(const MatrixView& m, Weights::Impl& w, ThreadPool& pool) {
   w.panels = true;
@@ -60,7 +87,7 @@ void PackPanels(const MatrixView& m, Weights::Impl& w, ThreadPool& pool) {
   w.blocks = m.cols / kBlockCols;
   w.panel_bytes = w.form.panel_bytes(w.blocks);
   const int64_t panels = CeilDiv(m.rows, kPanelRows);
-  w.bytes = AlignedBytes(panels * w.panel_bytes);
+  w.bytes = AllocateWeights(panels * w.panel_bytes);
   const int64_t grain = std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(w.panel_bytes, 1));
   pool.For(panels, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t p = begin; p < end; ++p) {

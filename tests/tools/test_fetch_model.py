@@ -157,7 +157,7 @@ class World:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PIP_") and "proxy" not in k.lower()}
         login = f"{self.index.login}@" if self.index.login else ""
         return {**kept, "PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": f"http://{login}{self.index.host}/simple/",
-                "BALLAST_FETCH_PAUSE": "0.01", "BALLAST_FETCH_TIMEOUT": "10", **self.env}
+                "NO_PROXY": "*", "BALLAST_FETCH_PAUSE": "0.01", "BALLAST_FETCH_TIMEOUT": "10", **self.env}
 
     def run(self, model="default"):
         return subprocess.run(self.command(model), env=self.environment(), capture_output=True, text=True,
@@ -348,6 +348,14 @@ def test_a_password_in_the_index_url_is_used_and_never_printed(world):
     result = world.run()
     world.expect_error(result, "HTTP 401")
     assert "s3cret" not in result.stderr
+
+
+def test_the_index_of_a_pip_configuration_file_is_used(world, tmp_path):
+    pytest.importorskip("pip")
+    config = tmp_path / "pip.conf"
+    config.write_text(f"[global]\nindex-url = http://{world.index.host}/simple/\n")
+    world.env.update(PIP_CONFIG_FILE=str(config), PIP_INDEX_URL="")
+    world.expect_whole(world.run())
 
 
 def test_two_fetches_at_once_do_the_work_once(world):

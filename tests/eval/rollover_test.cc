@@ -1,0 +1,193 @@
+// Roll-over perplexity against the plain definition, on a tiny random network.
+#include "eval/rollover.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "eval_fixture.h"
+#include "support/tiny_llama.h"
+
+namespace ballast {
+namespace {
+
+using testing::Definition;
+using ::testing::HasSubstr;
+using testing::LoadedModel;
+using testing::TinyLlama;
+
+struct Tiny {
+  TinyLlama network{testing::TinySpec{}};
+  std::unique_ptr<LoadedModel> loaded =
+      testing::LoadFile(network.WriteTemp("rollover_test.gguf"), Compute::kF32, 1);
+};
+Tiny& TheTiny() {
+  static Tiny tiny;
+  return tiny;
+}
+
+RolloverOptions F32Options(Policy policy, int64_t context, int64_t pinned, int64_t chunk) {
+  RolloverOptions options;
+  options.stream = {policy, context, pinned, KvType::kF32, chunk};
+  options.per_token = true;
+  return options;
+}
+
+Result<RolloverRun> Run(std::span<const Token> tokens, const RolloverOptions& options) {
+  SpanTokens source(tokens);
+  const LoadedModel& loaded = *TheTiny().loaded;
+  return RunRollover(*loaded.model, *loaded.pool, source, options);
+}
+
+double LogSumExpOf(const std::vector<double>& logits) {
+  double sum = 0;
+  for (const double v : logits) sum += std::exp(v);
+  return std::log(sum);
+}
+
+// nll[i] = -log p(token i + 1 | cache after token i): off by one in either place would still look plausible.
+TEST(Rollover, NllIsThatOfTheDefinition) {
+  const std::vector<Token> tokens = testing::RandomTokens(60, TheTiny().network.spec().vocab, 5);
+  Definition definition(TheTiny().network, 2, 10);
+  const auto run = Run(tokens, F32Options(Policy::kSinks, 12, 2, 7));
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  ASSERT_EQ(run->nll.size(), tokens.size() - 1);
+  double sum = 0, tail = 0;
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+    const std::vector<double> logits = definition.Feed(tokens[i]);
+    const double want = LogSumExpOf(logits) - logits[static_cast<size_t>(tokens[i + 1])];
+    EXPECT_NEAR(run->nll[i], want, 1e-4) << i;
+    sum += want;
+    if (i >= 12) tail += want;
+  }
+  EXPECT_NEAR(run->mean_nll, sum / 59, 1e-4);
+  EXPECT_NEAR(run->perplexity, std::exp(sum / 59), 1e-2);
+  EXPECT_EQ(run->tail_tokens, 47);
+  EXPECT_NEAR(run->tail_perplexity, std::exp(tail / 47), 1e-2);
+  EXPECT_EQ(run->evicted_tokens, 48);
+  EXPECT_EQ(run->sinks, 2);
+  EXPECT_EQ(run->context, 12);
+  EXPECT_EQ(run->tokens, 60);
+  EXPECT_GT(run->kv_bytes, 0);
+  EXPECT_GT(run->tokens_per_second, 0);
+}
+
+TEST(Rollover, ChunkSizeChangesNothing) {
+  const std::vector<Token> tokens = testing::RandomTokens(80, TheTiny().network.spec().vocab, 6);
+  for (const Policy policy : {Policy::kSinks, Policy::kWindow, Policy::kRecompute}) {
+    const auto one = Run(tokens, F32Options(policy, 16, 3, 1));
+    ASSERT_TRUE(one.ok()) << one.status().message();
+    for (const int64_t chunk : {2, 13, 64, 256}) {
+      const auto many = Run(tokens, F32Options(policy, 16, 3, chunk));
+      ASSERT_TRUE(many.ok()) << many.status().message();
+      for (size_t i = 0; i < one->nll.size(); ++i) ASSERT_NEAR(one->nll[i], many->nll[i], 1e-4) << i;
+    }
+  }
+}
+
+// Recomputation after roll-over is a dense cache over the last tokens alone.
+TEST(Rollover, RecomputeSeesTheLastTokensAfresh) {
+  const std::vector<Token> tokens = testing::RandomTokens(40, TheTiny().network.spec().vocab, 7);
+  const auto run = Run(tokens, F32Options(Policy::kRecompute, 16, 4, 8));
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  EXPECT_EQ(run->evicted_tokens, 24);
+  for (const size_t i : {size_t{16}, size_t{25}, size_t{38}}) {
+    const auto last = std::span<const Token>(tokens).subspan(i - 15, 17);  // 16 seen, and the one predicted
+    const auto dense = Run(last, F32Options(Policy::kDense, 17, 4, 8));
+    ASSERT_TRUE(dense.ok()) << dense.status().message();
+    EXPECT_NEAR(run->nll[i], dense->nll.back(), 1e-4) << i;
+  }
+}
+
+TEST(Rollover, RefusesBeforeAnyWork) {
+  const std::vector<Token> tokens = testing::RandomTokens(20, TheTiny().network.spec().vocab, 8);
+  const auto one = Run(std::span<const Token>(tokens).first(1), F32Options(Policy::kSinks, 8, 2, 4));
+  ASSERT_FALSE(one.ok());
+  EXPECT_EQ(one.status().code(), Code::kInput);
+  EXPECT_THAT(one.status().message(), HasSubstr("nothing to score"));
+  RolloverOptions dense = F32Options(Policy::kDense, 19, 2, 4);
+  dense.on_progress = [](int64_t, int64_t) { return ADD_FAILURE() << "work was done", true; };
+  const auto full = Run(tokens, dense);
+  ASSERT_FALSE(full.ok());
+  EXPECT_EQ(full.status().code(), Code::kInput);
+  EXPECT_THAT(full.status().message(), HasSubstr("expected at most 19 tokens, found 20"));
+  dense.stream.context = 20;
+  dense.on_progress = nullptr;
+  EXPECT_TRUE(Run(tokens, dense).ok());
+}
+
+TEST(Rollover, IdsOutsideTheVocabularyAreRefused) {
+  for (const Token bad : {-1, TheTiny().network.spec().vocab}) {
+    for (const size_t at : {size_t{0}, size_t{3}, size_t{4}, size_t{9}}) {
+      std::vector<Token> tokens = testing::RandomTokens(10, TheTiny().network.spec().vocab, 9);
+      tokens[at] = bad;
+      const auto run = Run(tokens, F32Options(Policy::kSinks, 8, 2, 4));
+      ASSERT_FALSE(run.ok());
+      EXPECT_EQ(run.status().code(), Code::kInput);
+    }
+  }
+}
+
+TEST(Rollover, ProgressCountsUpAndInterrupts) {
+  const std::vector<Token> tokens = testing::RandomTokens(50, TheTiny().network.spec().vocab, 10);
+  for (const Policy policy : {Policy::kSinks, Policy::kRecompute}) {
+    std::vector<int64_t> seen;
+    RolloverOptions options = F32Options(policy, 16, 2, 8);
+    options.on_progress = [&](int64_t done, int64_t total) {
+      EXPECT_EQ(total, 50);
+      seen.push_back(done);
+      return true;
+    };
+    ASSERT_TRUE(Run(tokens, options).ok());
+    EXPECT_EQ(seen.back(), 50);
+    EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+    options.on_progress = [](int64_t done, int64_t) { return done < 24; };
+    const auto run = Run(tokens, options);
+    ASSERT_FALSE(run.ok());
+    EXPECT_EQ(run.status().code(), Code::kInterrupted);
+    EXPECT_THAT(run.status().message(), HasSubstr("24 of 50"));
+  }
+}
+
+TEST(NllStats, BlocksCountPredictedPositions) {
+  NllStats stats(1500);
+  // Value i predicts position i + 1: 1.0 in the first block, 2.0 in the second, 3.0 after.
+  for (int i = 0; i < 2100; ++i) stats.Add(i + 1 < 1024 ? 1 : i + 1 < 2048 ? 2 : 3);
+  const std::vector<PerplexityBlock> blocks = stats.Blocks();
+  ASSERT_EQ(blocks.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(blocks[i].from, static_cast<int64_t>(i) * 1024);
+    EXPECT_NEAR(blocks[i].perplexity, std::exp(1.0 + static_cast<double>(i)), 1e-9);
+  }
+  EXPECT_EQ(blocks[0].to, 1024);
+  EXPECT_EQ(blocks[2].to, 2101);
+  EXPECT_EQ(stats.tail_count(), 600);
+  EXPECT_NEAR(stats.tail_mean(), (547 * 2.0 + 53 * 3.0) / 600, 1e-12);
+  EXPECT_NEAR(stats.mean(), (1023 * 1.0 + 1024 * 2.0 + 53 * 3.0) / 2100, 1e-12);
+}
+
+// The picture's bins stay few however long the text, and their weighted mean stays the mean.
+TEST(NllStats, CurveStaysSmall) {
+  for (const int n : {1, 31, 32, 2047, 2048, 100000}) {
+    NllStats stats(0);
+    for (int i = 0; i < n; ++i) stats.Add(0.001 * (i % 1000));
+    const std::vector<PerplexityBlock> curve = stats.Curve();
+    EXPECT_LE(curve.size(), 64u);
+    double sum = 0;
+    int64_t at = 0;
+    for (const PerplexityBlock& b : curve) {
+      EXPECT_EQ(b.from, at);
+      at = b.to;
+      sum += std::log(b.perplexity) * static_cast<double>(b.to - std::max<int64_t>(b.from, 1));
+    }
+    EXPECT_EQ(at, n + 1);
+    EXPECT_NEAR(sum / n, stats.mean(), 1e-9);
+  }
+}
+
+TEST(PeakResident, IsKnownHere) { EXPECT_GT(PeakResidentBytes(), 1 << 20); }
+
+}  // namespace
+}  // namespace ballast
