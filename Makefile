@@ -73,7 +73,7 @@ fuzz: setup ## run every fuzz target for FUZZ_SECONDS (60) each, with libFuzzer 
 	  name=$$(basename "$$target"); name=$${name#fuzz_}; new=build/fuzz/corpus/$$name; mkdir -p "$$new"; \
 	  seeds=; [ ! -d "fuzz/corpus/$$name" ] || seeds=fuzz/corpus/$$name; \
 	  echo "fuzz: $$name for $(FUZZ_SECONDS) s"; \
-	  "$$target" -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+	  "$$target" -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 \
 	    -artifact_prefix="$$new-" "$$new" $$seeds || exit 1; done
 
 install: binary ## install the binary under PREFIX (/usr/local); DESTDIR is honoured

@@ -43,8 +43,8 @@ def pip_settings():
         if match:
             found[match[1], match[2]] = match[3].strip("'\"")
     settings = {}
-    for scope in ("global", "install", ":env:"):
-        settings.update({key: value for (where, key), value in found.items() if where == scope})
+    for scope in ("global", "install", ":env:"):  # an empty value counts as none, as in pip
+        settings.update({key: value for (where, key), value in found.items() if where == scope and value})
     # Without pip the variables it would have read still count.
     for key in ("index-url", "extra-index-url", "cert", "proxy"):
         value = os.environ.get("PIP_" + key.upper().replace("-", "_"))

@@ -12,14 +12,20 @@ namespace {
 
 constexpr int64_t kMostMessages = 1 << 20;  // of a transcript
 
-Status Say(const std::string& text) { return Print(text + "\n"); }
+// With --json stdout is for the one document.
+Status Show(const ChatSession& session, const std::string& text) {
+  if (!session.json) return Print(text);
+  Note(text.substr(0, text.find_last_not_of('\n') + 1));
+  return Status();
+}
 
 std::string Row(const std::string& key, const std::string& value) {
   return fmt::format("  {} {}\n", Paint(Ink::kDim, fmt::format("{:<10}", key), StyledStdout()), value);
 }
 
-Status Help(ChatSession&, const std::string&) {
-  return Say(
+Status Help(ChatSession& session, const std::string&) {
+  return Show(
+      session,
       "  /?, /help       this list\n"
       "  /bye, /exit     leave (also Ctrl-D)\n"
       "  /clear          forget the conversation, keep the system prompt\n"
@@ -31,7 +37,7 @@ Status Help(ChatSession&, const std::string&) {
       "  /sinks          how much attention goes to the pinned tokens\n"
       "  /stats          tokens and speed\n"
       "  //text          send a message that begins with /\n"
-      "  Ctrl-C          stop the reply; at the prompt, twice: leave");
+      "  Ctrl-C          stop the reply; at the prompt, twice: leave\n");
 }
 
 Status Clear(ChatSession& session, const std::string&) {
@@ -49,8 +55,8 @@ Status Regenerate(ChatSession& session, const std::string&) {
 
 Status System(ChatSession& session, const std::string& text) {
   if (text.empty()) {
-    return Say(session.chat->system().empty() ? "  (no system prompt)"
-                                              : "  " + ValidUtf8(session.chat->system()));
+    const std::string& system = session.chat->system();
+    return Show(session, system.empty() ? "  (no system prompt)\n" : "  " + ValidUtf8(system) + "\n");
   }
   const size_t turns = session.chat->turns();
   session.told_system = false;
@@ -174,7 +180,7 @@ Status Cache(ChatSession& session, const std::string&) {
   text += Row("turns", seen);
   text += Row("memory", fmt::format("{} ({})", Bytes(static_cast<double>(stream.kv_bytes())),
                                     KvTypeName(stream.cache().type())));
-  return Print(text);
+  return Show(session, text);
 }
 
 // One column per layer, one line per head (several heads share a line when there are many).
@@ -203,8 +209,9 @@ std::string HeatMap(const std::vector<double>& mass, int layers, int heads) {
 
 Status Sinks(ChatSession& session, const std::string&) {
   const Conversation& chat = *session.chat;
-  if (chat.stream().pinned() == 0) return Say("  Nothing is pinned: the policy keeps no attention sinks.");
-  if (chat.sink_rows() == 0) return Say("  No message yet.");
+  if (chat.stream().pinned() == 0)
+    return Show(session, "  Nothing is pinned: the policy keeps no attention sinks.\n");
+  if (chat.sink_rows() == 0) return Show(session, "  No message yet.\n");
   const ModelConfig& config = chat.stream().model().config();
   const std::vector<double>& mass = chat.sink_mass();
   double total = 0;
@@ -222,7 +229,7 @@ Status Sinks(ChatSession& session, const std::string&) {
   text += Row("mean", fmt::format("{:.0f}% of all attention", 100 * total / count));
   text += Row("heads",
               fmt::format("{} of {} ({:.0f}%) spend over 5% there", over, mass.size(), 100 * over / count));
-  return Print(text);
+  return Show(session, text);
 }
 
 Status Stats(ChatSession& session, const std::string&) {
@@ -240,7 +247,7 @@ Status Stats(ChatSession& session, const std::string&) {
                                     rate(out, last.reply_seconds)));
   }
   text += Row("seed", std::to_string(session.chat->sampler().seed()));
-  return Print(text);
+  return Show(session, text);
 }
 
 Status NoCommand(const std::string& name) {

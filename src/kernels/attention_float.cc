@@ -209,15 +209,14 @@ HWY_INLINE void RunTile(const Item& item, const Block<kType>& block, int64_t fir
   const float* weights[kTile];
   for (int q = 0; q < kTile; ++q) {
     float* s = scores + q * kBlockKeys;
-    for (int k = 0; k < kBlockKeys; k += kLanes) {
-      hn::Store(hn::Mul(hn::Load(d, s + k), hn::Load(d, block.k_scale + k)), d, s + k);
-    }
-    sum[q] = BlockSoftmax(s, view.lo[q], view.hi[q], &max[q]);
-    if constexpr (kType == KvType::kQ8) {
-      for (int k = 0; k < kBlockKeys; k += kLanes) {
-        hn::Store(hn::Mul(hn::Load(d, s + k), hn::Load(d, block.v_scale + k)), d, s + k);
-      }
-    }
+    const auto score = [&](int i) HWY_ATTR {
+      return hn::Mul(hn::Load(d, s + i * kLanes), hn::Load(d, block.k_scale + i * kLanes));
+    };
+    const auto weight = [&](int i, V w) HWY_ATTR {
+      if constexpr (kType == KvType::kQ8) w = hn::Mul(w, hn::Load(d, block.v_scale + i * kLanes));
+      hn::Store(w, d, s + i * kLanes);
+    };
+    sum[q] = BlockSoftmax(view.lo[q], view.hi[q], score, weight, &max[q]);
     weights[q] = s;
   }
   MergeTile(item, block.pinned, first, kTile, max, sum, keep, add);

@@ -38,15 +38,26 @@ namespace HWY_NAMESPACE {
 
 // Packed keys: (dim / 4, kBlockKeys, 4 bytes). Packed values: (PaddedDim / 64, kBlockKeys / 4, 64 dims, 4
 // bytes), the four bytes being four keys; the unpack instructions shuffle the 64 (IntegerPlace).
+using V = hn::Vec<FloatTag>;
 constexpr int64_t kStepBytes = 4 * kBlockKeys;
 
-HWY_INLINE __m512i LoadRow(const uint8_t* row, int64_t bytes) {
-  if (bytes >= 64) return _mm512_loadu_si512(row);
-  return _mm512_maskz_loadu_epi8(bytes <= 0 ? 0 : (uint64_t{1} << bytes) - 1, row);
+// Bytes [e, e + 64) of rows first..first + kRows - 1 of (count, dim); zeros outside.
+template <int kRows>
+HWY_INLINE void LoadRows(const uint8_t* rows, int first, int count, int64_t dim, int64_t e, __m512i* out) {
+  if (first + kRows <= count && e + 64 <= dim) {
+    HWY_UNROLL(16)
+    for (int i = 0; i < kRows; ++i) out[i] = _mm512_loadu_si512(rows + (first + i) * dim + e);
+    return;
+  }
+  const __mmask64 mask = dim - e >= 64 ? ~uint64_t{0} : (uint64_t{1} << (dim - e)) - 1;
+  HWY_UNROLL(16)
+  for (int i = 0; i < kRows; ++i) {
+    out[i] = _mm512_maskz_loadu_epi8(first + i < count ? mask : 0, rows + (first + i) * dim + e);
+  }
 }
 
-// Turns 16 rows of 16 words of four bytes around; `steps` of the 16 columns are stored.
-HWY_INLINE void TransposeWords(__m512i* r, int64_t steps, uint8_t* out) {
+// Turns 16 rows of 16 words of four bytes around, and returns the sums of all bytes of each row.
+HWY_INLINE __m512i TransposeWords(__m512i* r, uint8_t* out) {
   __m512i t[16];
   HWY_UNROLL(4)
   for (int i = 0; i < 4; ++i) {
@@ -74,9 +85,12 @@ HWY_INLINE void TransposeWords(__m512i* r, int64_t steps, uint8_t* out) {
     t[12 + j] = _mm512_shuffle_i32x4(c, d, 0xdd);
   }
   HWY_UNROLL(16)
-  for (int s = 0; s < 16; ++s) {
-    if (s < steps) _mm512_store_si512(out + s * kStepBytes, t[s]);
-  }
+  for (int s = 0; s < 16; ++s) _mm512_store_si512(out + s * kStepBytes, t[s]);
+  const __m512i ones = _mm512_set1_epi8(1);
+  __m512i total[4] = {};
+  HWY_UNROLL(16)
+  for (int s = 0; s < 16; ++s) total[s % 4] = _mm512_dpbusd_epi32(total[s % 4], ones, t[s]);
+  return _mm512_add_epi32(_mm512_add_epi32(total[0], total[1]), _mm512_add_epi32(total[2], total[3]));
 }
 
 // bias: (kBlockKeys) 2^15 times the sum of each key's bytes: what the offset of the queries adds to a score.
@@ -85,16 +99,8 @@ HWY_INLINE void PackKeys(const uint8_t* keys, int count, int64_t dim, uint8_t* o
     __m512i total = _mm512_setzero_si512();
     for (int64_t e = 0; e < dim; e += 64) {
       __m512i rows[16];
-      HWY_UNROLL(16)
-      for (int i = 0; i < 16; ++i) {
-        rows[i] = k + i < count ? LoadRow(keys + (k + i) * dim + e, dim - e) : _mm512_setzero_si512();
-      }
-      const int64_t steps = std::min<int64_t>(16, (dim - e) / 4);
-      uint8_t* at = out + e / 4 * kStepBytes + k * 4;
-      TransposeWords(rows, steps, at);
-      for (int64_t s = 0; s < steps; ++s) {
-        total = _mm512_dpbusd_epi32(total, _mm512_set1_epi8(1), _mm512_load_si512(at + s * kStepBytes));
-      }
+      LoadRows<16>(keys, k, count, dim, e, rows);
+      total = _mm512_add_epi32(total, TransposeWords(rows, out + e / 4 * kStepBytes + k * 4));
     }
     _mm512_store_si512(bias + k, _mm512_slli_epi32(total, 15));
   }
@@ -104,10 +110,7 @@ HWY_INLINE void PackValues(const uint8_t* values, int count, int64_t dim, uint8_
   for (int64_t e = 0; e < dim; e += 64) {
     for (int k = 0; k < count; k += 4) {
       __m512i r[4];
-      HWY_UNROLL(4)
-      for (int i = 0; i < 4; ++i) {
-        r[i] = k + i < count ? LoadRow(values + (k + i) * dim + e, dim - e) : _mm512_setzero_si512();
-      }
+      LoadRows<4>(values, k, count, dim, e, r);
       const __m512i a = _mm512_unpacklo_epi8(r[0], r[1]), b = _mm512_unpackhi_epi8(r[0], r[1]);
       const __m512i c = _mm512_unpacklo_epi8(r[2], r[3]), d = _mm512_unpackhi_epi8(r[2], r[3]);
       _mm512_store_si512(out, _mm512_unpacklo_epi16(a, c));
@@ -167,12 +170,13 @@ HWY_NOINLINE void MultiplyPanel(const Factors& f, const uint8_t* HWY_RESTRICT pa
 }
 
 // 16 integers in [0, 65535] to their two bytes.
-HWY_INLINE void StoreFactors(__m512i x, __mmask16 mask, uint8_t* high, uint8_t* low) {
-  _mm_mask_storeu_epi8(high, mask, _mm512_cvtepi32_epi8(_mm512_srli_epi32(x, 8)));
-  _mm_mask_storeu_epi8(low, mask, _mm512_cvtepi32_epi8(x));  // keeps the low byte
+HWY_INLINE void StoreFactors(__m512i x, uint8_t* high, uint8_t* low) {
+  _mm_store_si128(reinterpret_cast<__m128i*>(high), _mm512_cvtepi32_epi8(_mm512_srli_epi32(x, 8)));
+  _mm_store_si128(reinterpret_cast<__m128i*>(low), _mm512_cvtepi32_epi8(x));  // keeps the low byte
 }
 
-// Rounds a query to 16 bits around 2^15. Returns the scale: query = scale * (integer - 2^15).
+// Rounds a query to 16 bits around 2^15; high and low have room for PaddedDim bytes. Returns the scale: query
+// = scale * (integer - 2^15).
 HWY_INLINE float QuantiseQuery(const float* x, int64_t dim, uint8_t* high, uint8_t* low) {
   __m512 largest = _mm512_setzero_ps();
   for (int64_t i = 0; i < dim; i += 16) {
@@ -185,7 +189,7 @@ HWY_INLINE float QuantiseQuery(const float* x, int64_t dim, uint8_t* high, uint8
   for (int64_t i = 0; i < dim; i += 16) {
     const __mmask16 mask = dim - i >= 16 ? 0xffff : 0xff;
     const __m512i rounded = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), inverse));
-    StoreFactors(_mm512_add_epi32(rounded, _mm512_set1_epi32(1 << 15)), mask, high + i, low + i);
+    StoreFactors(_mm512_add_epi32(rounded, _mm512_set1_epi32(1 << 15)), high + i, low + i);
   }
   return zero ? 0.0f : max / 32767.0f;
 }
@@ -206,25 +210,6 @@ struct Block {
   int32_t* sums;     // (kMaxTile, kBlockKeys)
   uint8_t* weights;  // (2, kMaxTile, kBlockKeys): high bytes, low bytes
 };
-
-template <int kTile, int kWide>
-HWY_INLINE void ScoreTile(const Block& block, int64_t first, int64_t dim) {
-  Factors f = block.queries;
-  f.high += first * f.stride;
-  MultiplyPanel<kTile, kWide>(f, block.k, dim / 4, block.sums);
-  HWY_UNROLL(8)
-  for (int q = 0; q < kTile; ++q) {
-    const __m512 scale = _mm512_set1_ps(block.query_scale[first + q]);
-    HWY_UNROLL(8)
-    for (int c = 0; c < kWide; ++c) {
-      const __m512i sum = _mm512_load_si512(block.sums + q * kBlockKeys + 16 * c);
-      const __m512i dot = _mm512_sub_epi32(sum, _mm512_load_si512(block.bias + 16 * c));
-      const __m512 score = _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale),
-                                         _mm512_load_ps(block.k_scale + 16 * c));
-      _mm512_store_ps(block.scores + q * kBlockKeys + 16 * c, score);
-    }
-  }
-}
 
 template <int kTile>
 HWY_INLINE void ValueTile(const Item& item, const Block& block, int64_t first, const float* keep,
@@ -253,20 +238,29 @@ HWY_NOINLINE void RunTile(const Item& item, const Block& block, int64_t first) {
   const TileView view = ViewTile(item, *block.keys, first, kTile);
   if (!view.any) return;
   const int64_t dim = item.shape->head_dim;
+  Factors queries = block.queries;
+  queries.high += first * queries.stride;
   if (block.keys->count > 16) {
-    ScoreTile<kTile, 4>(block, first, dim);
+    MultiplyPanel<kTile, 4>(queries, block.k, dim / 4, block.sums);
   } else {
-    ScoreTile<kTile, 1>(block, first, dim);
+    MultiplyPanel<kTile, 1>(queries, block.k, dim / 4, block.sums);
   }
   float max[kTile], sum[kTile], keep[kTile], add[kTile];
   for (int q = 0; q < kTile; ++q) {
-    float* s = block.scores + q * kBlockKeys;
-    sum[q] = BlockSoftmax(s, view.lo[q], view.hi[q], &max[q]);
+    const __m512 scale = _mm512_set1_ps(block.query_scale[first + q]);
+    const int32_t* sums = block.sums + q * kBlockKeys;
+    const auto score = [&](int i) HWY_ATTR {
+      const __m512i dot =
+          _mm512_sub_epi32(_mm512_load_si512(sums + 16 * i), _mm512_load_si512(block.bias + 16 * i));
+      const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale);
+      return V{_mm512_mul_ps(scaled, _mm512_load_ps(block.k_scale + 16 * i))};
+    };
     uint8_t* high = block.weights + q * kBlockKeys;
-    for (int k = 0; k < kBlockKeys; k += 16) {
-      const __m512 weight = _mm512_mul_ps(_mm512_load_ps(s + k), _mm512_load_ps(block.v_scale + k));
-      StoreFactors(_mm512_cvtps_epi32(weight), 0xffff, high + k, high + kMaxTile * kBlockKeys + k);
-    }
+    const auto weight = [&](int i, V w) HWY_ATTR {
+      const __m512 scaled = _mm512_mul_ps(w.raw, _mm512_load_ps(block.v_scale + 16 * i));
+      StoreFactors(_mm512_cvtps_epi32(scaled), high + 16 * i, high + kMaxTile * kBlockKeys + 16 * i);
+    };
+    sum[q] = BlockSoftmax(view.lo[q], view.hi[q], score, weight, &max[q]);
   }
   MergeTile(item, block.pinned, first, kTile, max, sum, keep, add);
   ValueTile<kTile>(item, block, first, keep, add);
@@ -291,24 +285,46 @@ void RunTiles(const Item& item, const Block& block) {
   }
 }
 
+// ks, vs: (count).
+HWY_INLINE void PackScales(const float* ks, const float* vs, float scale, Block& block) {
+  const int count = block.keys->count;
+  __m512 v[4], largest = _mm512_setzero_ps();
+  for (int i = 0; i < 4; ++i) {
+    const __mmask16 mask = static_cast<__mmask16>((1u << std::clamp(count - 16 * i, 0, 16)) - 1);
+    _mm512_store_ps(block.k_scale + 16 * i,
+                    _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, ks + 16 * i), _mm512_set1_ps(scale)));
+    v[i] = _mm512_maskz_loadu_ps(mask, vs + 16 * i);
+    largest = _mm512_max_ps(largest, v[i]);
+  }
+  const float max = hn::GetLane(hn::MaxOfLanes(FloatTag(), V{largest}));
+  block.value_unit = max / 65535.0f;
+  const __m512 inverse = _mm512_set1_ps(max > 1e-30f ? 65535.0f / max : 0.0f);
+  for (int i = 0; i < 4; ++i) {
+    const __m512 part = _mm512_min_ps(_mm512_mul_ps(v[i], inverse), _mm512_set1_ps(65535.0f));
+    _mm512_store_ps(block.v_scale + 16 * i, part);
+  }
+}
+
+// The next block's lines, while this one is worked on: a block of rows often ends where the page does, and
+// the hardware's own prefetch with it.
+HWY_INLINE void PrefetchBlock(const uint8_t* rows, int64_t bytes) {
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(rows) + bytes;
+  for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(begin + i), _MM_HINT_T0);
+}
+
 void PackBlock(const Item& item, Block& block) {
   const AttentionShape& shape = *item.shape;
   const KvSpan& span = item.spans[block.keys->span];
   const int64_t begin = block.keys->begin;
   const int count = block.keys->count;
-  PackKeys(RowOf(shape, span.k, item.kv_head, begin), count, shape.head_dim, block.k, block.bias);
-  PackValues(RowOf(shape, span.v, item.kv_head, begin), count, shape.head_dim, block.v);
-  const float* ks = span.k.scale + item.kv_head * span.k.head_stride + begin;
-  const float* vs = span.v.scale + item.kv_head * span.v.head_stride + begin;
-  const float largest = *std::max_element(vs, vs + count);
-  block.value_unit = largest / 65535.0f;
-  const float inverse = largest > 1e-30f ? 65535.0f / largest : 0.0f;
-  for (int k = 0; k < count; ++k) {
-    block.k_scale[k] = ks[k] * shape.scale;
-    block.v_scale[k] = std::min(vs[k] * inverse, 65535.0f);
-  }
-  std::fill(block.k_scale + count, block.k_scale + kBlockKeys, 0.0f);
-  std::fill(block.v_scale + count, block.v_scale + kBlockKeys, 0.0f);
+  const uint8_t* keys = RowOf(shape, span.k, item.kv_head, begin);
+  const uint8_t* values = RowOf(shape, span.v, item.kv_head, begin);
+  PackKeys(keys, count, shape.head_dim, block.k, block.bias);
+  PackValues(values, count, shape.head_dim, block.v);
+  PrefetchBlock(keys, int64_t{count} * shape.head_dim);
+  PrefetchBlock(values, int64_t{count} * shape.head_dim);
+  PackScales(span.k.scale + item.kv_head * span.k.head_stride + begin,
+             span.v.scale + item.kv_head * span.v.head_stride + begin, shape.scale, block);
 }
 
 void RunInteger(const Item& item) {
@@ -319,7 +335,6 @@ void RunInteger(const Item& item) {
   Block block{};
   block.k = reinterpret_cast<uint8_t*>(take(padded * kBlockKeys / 4));
   block.v = reinterpret_cast<uint8_t*>(take(padded * kBlockKeys / 4));
-  block.scores = take(kMaxTile * kBlockKeys);
   block.sums = reinterpret_cast<int32_t*>(take(kMaxTile * kBlockKeys));
   block.k_scale = take(kBlockKeys);
   block.v_scale = take(kBlockKeys);
@@ -329,7 +344,7 @@ void RunInteger(const Item& item) {
   uint8_t* bytes = reinterpret_cast<uint8_t*>(take(item.queries * padded / 2));
   block.queries = {bytes, item.queries * padded, padded};
   block.query_scale = query_scale;
-  std::fill(block.scores, block.scores + kMaxTile * kBlockKeys, 0.0f);
+  std::fill(block.sums, block.sums + kMaxTile * kBlockKeys, 0);
   std::fill(block.bias, block.bias + kBlockKeys, 0);
   int64_t quantised = -1;  // which of the two rotations `bytes` holds
   for (const KeyBlock& keys : item.blocks) {

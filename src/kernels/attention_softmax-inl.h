@@ -10,10 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-// clang-format off
 #include "hwy/highway.h"
-#include "hwy/contrib/math/math-inl.h"
-// clang-format on
 #include "kernels/attention_item.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,6 +21,31 @@ namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::ScalableTag<float>;
 constexpr int kLanes = HWY_LANES(float);
 static_assert(kBlockKeys % kLanes == 0);
+
+// exp(x) for x <= 0 with a relative error below 1e-7; exactly 0 below -87 (before float's subnormals). Half
+// the work of Highway's Exp, which also serves large and subnormal results. x = n ln 2 + r (ln 2 in two
+// parts, the first short enough for an exact product), exp(r) by a minimax polynomial on |r| <= ln 2 / 2 (our
+// fit).
+HWY_INLINE hn::Vec<FloatTag> ExpNegative(hn::Vec<FloatTag> x) {
+  const FloatTag d;
+  const hn::RebindToSigned<FloatTag> di;
+  const auto lowest = hn::Set(d, -87.0f);
+  const auto seen = hn::Gt(x, lowest);
+  x = hn::Max(x, lowest);
+  // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
+  const auto magic = hn::Set(d, 12582912.0f);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
+  const auto nf = hn::Sub(shifted, magic);
+  const auto r = hn::MulAdd(nf, hn::Set(d, 2.12194440e-4f), hn::NegMulAdd(nf, hn::Set(d, 0.693359375f), x));
+  auto p = hn::MulAdd(r, hn::Set(d, 0.001381454f), hn::Set(d, 0.008368745f));
+  p = hn::MulAdd(r, p, hn::Set(d, 0.04166839f));
+  p = hn::MulAdd(r, p, hn::Set(d, 0.16666521f));
+  p = hn::MulAdd(r, p, hn::Set(d, 0.49999994f));
+  p = hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), hn::Set(d, 1.0f));
+  const auto scaled =
+      hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
+  return hn::IfThenElseZero(seen, scaled);
+}
 
 // What a tile of queries sees of a block.
 struct TileView {
@@ -41,40 +63,43 @@ HWY_INLINE TileView ViewTile(const Item& item, const KeyBlock& block, int64_t fi
   return view;
 }
 
-// scores (kBlockKeys) becomes exp(score - max) where lo <= key < hi and 0 elsewhere. Returns the sum and sets
-// max, which is -kScoreLimit when nothing is visible.
-HWY_INLINE float BlockSoftmax(float* HWY_RESTRICT scores, int lo, int hi, float* max) {
+// Softmax of one query over a block: score(i) gives vector i of the scores, weight(i, v) takes vector i of
+// exp(score - max), which is 0 outside lo <= key < hi. Returns the sum of the weights and sets max, which is
+// -kScoreLimit when nothing is visible.
+template <class Score, class Weight>
+HWY_INLINE float BlockSoftmax(int lo, int hi, const Score& score, const Weight& weight, float* max) {
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> di;
   constexpr int kParts = kBlockKeys / kLanes;
   if (lo >= hi) {
-    std::fill(scores, scores + kBlockKeys, 0.0f);
+    for (int i = 0; i < kParts; ++i) weight(i, hn::Zero(d));
     *max = -kScoreLimit;
     return 0;
   }
+  hn::Vec<FloatTag> s[kParts];
+  HWY_UNROLL(8)
+  for (int i = 0; i < kParts; ++i) s[i] = score(i);
   if (lo > 0 || hi < kBlockKeys) {
     // So far below the limit of visible scores that its exponential is exactly 0.
     const auto hidden = hn::Set(d, -1e38f);
     const auto vlo = hn::Set(di, lo), vhi = hn::Set(di, hi);
+    HWY_UNROLL(8)
     for (int i = 0; i < kParts; ++i) {
       const auto key = hn::Iota(di, i * kLanes);
-      const auto seen =
-          hn::AndNot(hn::VecFromMask(di, hn::Lt(key, vlo)), hn::VecFromMask(di, hn::Lt(key, vhi)));
-      float* s = scores + i * kLanes;
-      hn::Store(hn::IfThenElse(hn::RebindMask(d, hn::MaskFromVec(seen)), hn::Load(d, s), hidden), d, s);
+      s[i] = hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, vlo)), hidden, s[i]);
+      s[i] = hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, vhi)), s[i], hidden);
     }
   }
   auto vmax = hn::Set(d, -kScoreLimit);
-  for (int i = 0; i < kParts; ++i) vmax = hn::Max(vmax, hn::Load(d, scores + i * kLanes));
+  HWY_UNROLL(8)
+  for (int i = 0; i < kParts; ++i) vmax = hn::Max(vmax, s[i]);
   vmax = hn::Min(hn::MaxOfLanes(d, vmax), hn::Set(d, kScoreLimit));
-  const auto limit = hn::Set(d, kScoreLimit), low = hn::Set(d, -200.0f);
   auto sum = hn::Zero(d);
+  HWY_UNROLL(8)
   for (int i = 0; i < kParts; ++i) {
-    const auto score = hn::Min(hn::Load(d, scores + i * kLanes), limit);
-    // exp(-200) is 0 to float already; more would leave the integer range inside Exp.
-    const auto weight = hn::Exp(d, hn::Max(hn::Sub(score, vmax), low));
-    hn::Store(weight, d, scores + i * kLanes);
-    sum = hn::Add(sum, weight);
+    const auto w = ExpNegative(hn::Min(hn::Sub(s[i], vmax), hn::Zero(d)));
+    weight(i, w);
+    sum = hn::Add(sum, w);
   }
   *max = hn::GetLane(vmax);
   return hn::GetLane(hn::SumOfLanes(d, sum));
@@ -87,9 +112,9 @@ HWY_INLINE void MergeTile(const Item& item, bool pinned, int64_t first, int tile
   const FloatTag d;
   HWY_ALIGN float fall[std::max(8, kLanes)] = {};  // exp(-|difference of the two maxima|)
   for (int q = 0; q < tile; ++q) {
-    fall[q] = std::max(-200.0f, -std::abs(item.state.max[first + q] - max[q]));
+    fall[q] = -std::abs(item.state.max[first + q] - max[q]);
   }
-  for (int q = 0; q < tile; q += kLanes) hn::Store(hn::Exp(d, hn::Load(d, fall + q)), d, fall + q);
+  for (int q = 0; q < tile; q += kLanes) hn::Store(ExpNegative(hn::Load(d, fall + q)), d, fall + q);
   for (int q = 0; q < tile; ++q) {
     const int64_t j = first + q;
     const bool grows = max[q] > item.state.max[j];

@@ -1,13 +1,13 @@
 // Inside the matrix product: what the packer, the integer and the float kernels share. Not for other layers.
 //
 // Panel layout (kFast, quantised types): 16 weight rows interleaved, so that one 512-bit vector holds 4
-// columns of each of the 16 rows and one dot instruction feeds 16 outputs. Per panel, with blocks = cols /
-// 32:
-//   codes   (block, group of 4 columns, row, column in group), unsigned: code + zero.
+// columns of each of the 16 rows and one dot instruction feeds 16 outputs. A panel is cols / 32 blocks, one
+// after another, so that decode reads memory as one stream; each block is
+//   codes   (group of 4 columns, row, column in group), unsigned: code + zero.
 //           8 bits: 8 groups of 64 bytes. 4 bits: 4 groups of 64 bytes; low nibbles are columns 0..15 of the
 //           block, high nibbles columns 16..31.
-//   scales  (block, sub-block, row), f16 where the format stores f16, else f32
-//   offsets (block, sub-block, row), likewise; absent without has_offset
+//   scales  (sub-block, row), f16 where the format stores f16, else f32
+//   offsets (sub-block, row), likewise; absent without has_offset
 // A panel is padded to 64 bytes; rows beyond the matrix are zeros.
 //
 // Arithmetic (the definition all instruction sets share), for block b, sub-blocks s, activation scale a:
@@ -17,8 +17,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
+#include <new>
 
 #include "kernels/matmul.h"
 #include "tensor/block_codes.h"
@@ -56,13 +56,10 @@ struct PanelForm {
   bool half = false;  // scales and offsets are f16
 
   constexpr int subs() const { return kBlockCols / sub; }
-  constexpr int64_t code_bytes(int64_t blocks) const { return blocks * kPanelRows * kBlockCols * bits / 8; }
-  constexpr int64_t scale_bytes(int64_t blocks) const {
-    return blocks * subs() * kPanelRows * (half ? 2 : 4);
-  }
-  constexpr int64_t panel_bytes(int64_t blocks) const {
-    return RoundUp(code_bytes(blocks) + scale_bytes(blocks) * (offset ? 2 : 1), 64);
-  }
+  constexpr int64_t code_bytes() const { return kPanelRows * kBlockCols * bits / 8; }
+  constexpr int64_t scale_bytes() const { return subs() * kPanelRows * (half ? 2 : 4); }
+  constexpr int64_t block_bytes() const { return code_bytes() + scale_bytes() * (offset ? 2 : 1); }
+  constexpr int64_t panel_bytes(int64_t blocks) const { return RoundUp(blocks * block_bytes(), 64); }
 };
 
 // K types multiply an f16 by a small integer, which f16 cannot hold exactly. REQUIRES: IsQuantized(type).

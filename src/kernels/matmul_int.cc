@@ -35,6 +35,9 @@ struct Form {
   static constexpr int kBits = bits, kSub = sub, kZero = zero;
   static constexpr bool kOffset = offset, kHalf = half;
   static constexpr int kSubs = kBlockCols / sub;
+  static constexpr PanelForm kForm = {bits, sub, zero, offset, half};
+  static constexpr int64_t kCodes = kForm.code_bytes(), kScales = kForm.scale_bytes();
+  static constexpr int64_t kBlock = kForm.block_bytes();
   static constexpr int kZeroShift = zero == 128 ? 7 : zero == 32 ? 5 : zero == 16 ? 4 : zero == 8 ? 3 : 2;
   static_assert(zero == 0 || zero == 1 << kZeroShift);
 };
@@ -160,10 +163,6 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
   using D = Dots<F>;
   constexpr int kSubs = F::kSubs;
   constexpr int kAhead = 4096;  // decode streams the panels from memory
-  constexpr int kStep = kPanelRows * kBlockCols * F::kBits / 8;
-  const uint8_t* codes = panel + part * kLanes * 4;
-  const uint8_t* scales = panel + blocks * kStep;
-  const uint8_t* offsets = scales + blocks * kSubs * kPanelRows * (F::kHalf ? 2 : 4);
   const int8_t* x = tile.codes + first * kBlockCols;
   const float* a = tile.scale + first;
   const float* sum = (kSubs == 1 ? tile.sum : tile.sums) + first;
@@ -172,17 +171,20 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
 #pragma GCC unroll 8
   for (int r = 0; r < NR; ++r) acc[r] = hn::Zero(DF());
 
-  for (int64_t b = 0; b < blocks; ++b) {
+  for (int64_t b = 0; b < blocks; ++b, panel += F::kBlock) {
     typename D::V dot[kSubs][NR];
 #pragma GCC unroll 2
     for (int s = 0; s < kSubs; ++s) {
 #pragma GCC unroll 8
       for (int r = 0; r < NR; ++r) dot[s][r] = D::Start(negated + s * n + r);
     }
+    if constexpr (NR == 1) {
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < F::kBlock; i += 64) hwy::Prefetch(panel + kAhead + i);
+    }
 #pragma GCC unroll 8
     for (int g = 0; g < F::kBits; ++g) {
-      const VU8 raw = hn::LoadU(DU8(), codes + g * kPanelRows * 4);
-      if constexpr (NR == 1) hwy::Prefetch(codes + kAhead + g * kPanelRows * 4);
+      const VU8 raw = hn::LoadU(DU8(), panel + (g * kPanelRows + part * kLanes) * 4);
       if constexpr (F::kBits == 4) {
         const VU8 mask = hn::Set(DU8(), uint8_t{15});
         const VU8 low = hn::And(raw, mask);
@@ -202,9 +204,9 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
     VF t[NR];
 #pragma GCC unroll 2
     for (int s = 0; s < kSubs; ++s) {
-      const int64_t index = (b * kSubs + s) * kPanelRows + part * kLanes;
-      const VF scale = LoadScale<F>(scales, index);
-      const VF offset = F::kOffset ? LoadScale<F>(offsets, index) : hn::Zero(DF());
+      const int64_t index = s * kPanelRows + part * kLanes;
+      const VF scale = LoadScale<F>(panel + F::kCodes, index);
+      const VF offset = F::kOffset ? LoadScale<F>(panel + F::kCodes + F::kScales, index) : hn::Zero(DF());
 #pragma GCC unroll 8
       for (int r = 0; r < NR; ++r) {
         const VF value = hn::ConvertTo(DF(), D::Finish(dot[s][r], negated + s * n + r));
@@ -220,7 +222,6 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
     }
 #pragma GCC unroll 8
     for (int r = 0; r < NR; ++r) acc[r] = hn::MulAdd(hn::Set(DF(), a[r]), t[r], acc[r]);
-    codes += kStep;
     x += n * kBlockCols;
     a += n;
     sum += n * kSubs;
@@ -260,32 +261,32 @@ HWY_INLINE float ScaleAt(bool half, const uint8_t* base, int64_t index) {
 template <class F>
 HWY_NOINLINE void PanelTimesTile(const uint8_t* panel, int64_t blocks, const QuantizedRows& tile, int n,
                                  const Out& out) {
-  constexpr int kStep = kPanelRows * kBlockCols * F::kBits / 8;
-  const uint8_t* scales = panel + blocks * kStep;
-  const uint8_t* offsets = scales + blocks * F::kSubs * kPanelRows * (F::kHalf ? 2 : 4);
   const float* sums = F::kSubs == 1 ? tile.sum : tile.sums;
-  for (int r = 0; r < n; ++r) {
-    for (int row = 0; row < kPanelRows; ++row) {
-      float acc = 0;
-      for (int64_t b = 0; b < blocks; ++b) {
-        const int8_t* x = tile.codes + (b * n + r) * kBlockCols;
-        int32_t dot[2] = {0, 0};
-        for (int j = 0; j < kBlockCols; ++j) {
-          const int byte = F::kBits == 4 ? j % 16 : j;
-          const int code = panel[b * kStep + (byte / 4 * kPanelRows + row) * 4 + byte % 4];
-          const int value = F::kBits == 8 ? code : j < 16 ? code & 15 : code >> 4;
-          dot[j / F::kSub] += (value - F::kZero) * x[j];
-        }
-        float t = 0;
-        for (int s = 0; s < F::kSubs; ++s) {
-          const int64_t index = (b * F::kSubs + s) * kPanelRows + row;
-          if (F::kOffset) t += ScaleAt(F::kHalf, offsets, index) * sums[(b * F::kSubs + s) * n + r];
-          t += ScaleAt(F::kHalf, scales, index) * static_cast<float>(dot[s]);
-        }
-        acc += tile.scale[b * n + r] * t;
+  for (int i = 0; i < n * kPanelRows; ++i) {
+    const int r = i / kPanelRows, row = i % kPanelRows;
+    float acc = 0;
+    for (int64_t b = 0; b < blocks; ++b) {
+      const uint8_t* codes = panel + b * F::kBlock;
+      const uint8_t* scales = codes + F::kCodes;
+      const int8_t* x = tile.codes + (b * n + r) * kBlockCols;
+      int32_t dot[2] = {0, 0};
+      for (int j = 0; j < kBlockCols; ++j) {
+        const int byte = F::kBits == 4 ? j % 16 : j;
+        const int code = codes[(byte / 4 * kPanelRows + row) * 4 + byte % 4];
+        const int value = F::kBits == 8 ? code : j < 16 ? code & 15 : code >> 4;
+        dot[j / F::kSub] += (value - F::kZero) * x[j];
       }
-      out.y[r * out.stride + row] = acc;
+      float t = 0;
+      for (int s = 0; s < F::kSubs; ++s) {
+        const int64_t index = s * kPanelRows + row;
+        if (F::kOffset) {
+          t += ScaleAt(F::kHalf, scales + F::kScales, index) * sums[(b * F::kSubs + s) * n + r];
+        }
+        t += ScaleAt(F::kHalf, scales, index) * static_cast<float>(dot[s]);
+      }
+      acc += tile.scale[b * n + r] * t;
     }
+    out.y[r * out.stride + row] = acc;
   }
 }
 

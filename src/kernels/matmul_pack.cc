@@ -38,19 +38,18 @@ void StoreCodes(const PanelForm& form, const int8_t* code, int row, uint8_t* to)
 void PackRow(const MatrixView& m, int64_t r, const PanelForm& form, int64_t blocks, uint8_t* panel) {
   const DTypeInfo info = Info(m.dtype);
   const int row = static_cast<int>(r % kPanelRows), subs = form.subs();
-  const int64_t block_bytes = form.code_bytes(1);
-  uint8_t* scales = panel + form.code_bytes(blocks);
-  uint8_t* offsets = scales + form.scale_bytes(blocks);
   const uint8_t* src = m.row(r);
   BlockCodes codes;
   for (int64_t b = 0; b < blocks; src += info.block_bytes) {
     UnpackBlock(m.dtype, src, codes);
     for (int c = 0; c < info.block_elements / kBlockCols; ++c, ++b) {
-      StoreCodes(form, codes.code + c * kBlockCols, row, panel + b * block_bytes);
+      uint8_t* block = panel + b * form.block_bytes();
+      StoreCodes(form, codes.code + c * kBlockCols, row, block);
+      uint8_t* scales = block + form.code_bytes();
       for (int s = 0; s < subs; ++s) {
-        const int64_t index = (b * subs + s) * kPanelRows + row;
-        StoreScale(form, scales, index, codes.scale[c * subs + s]);
-        if (form.offset) StoreScale(form, offsets, index, codes.offset[c * subs + s]);
+        StoreScale(form, scales, s * kPanelRows + row, codes.scale[c * subs + s]);
+        if (!form.offset) continue;
+        StoreScale(form, scales + form.scale_bytes(), s * kPanelRows + row, codes.offset[c * subs + s]);
       }
     }
   }

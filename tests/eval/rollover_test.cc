@@ -35,7 +35,7 @@ RolloverOptions F32Options(Policy policy, int64_t context, int64_t pinned, int64
   return options;
 }
 
-Result<RolloverRun> Run(std::span<const Token> tokens, const RolloverOptions& options) {
+Result<RolloverRun> RunTiny(std::span<const Token> tokens, const RolloverOptions& options) {
   SpanTokens source(tokens);
   const LoadedModel& loaded = *TheTiny().loaded;
   return RunRollover(*loaded.model, *loaded.pool, source, options);
@@ -51,7 +51,7 @@ double LogSumExpOf(const std::vector<double>& logits) {
 TEST(Rollover, NllIsThatOfTheDefinition) {
   const std::vector<Token> tokens = testing::RandomTokens(60, TheTiny().network.spec().vocab, 5);
   Definition definition(TheTiny().network, 2, 10);
-  const auto run = Run(tokens, F32Options(Policy::kSinks, 12, 2, 7));
+  const auto run = RunTiny(tokens, F32Options(Policy::kSinks, 12, 2, 7));
   ASSERT_TRUE(run.ok()) << run.status().message();
   ASSERT_EQ(run->nll.size(), tokens.size() - 1);
   double sum = 0, tail = 0;
@@ -77,10 +77,10 @@ TEST(Rollover, NllIsThatOfTheDefinition) {
 TEST(Rollover, ChunkSizeChangesNothing) {
   const std::vector<Token> tokens = testing::RandomTokens(80, TheTiny().network.spec().vocab, 6);
   for (const Policy policy : {Policy::kSinks, Policy::kWindow, Policy::kRecompute}) {
-    const auto one = Run(tokens, F32Options(policy, 16, 3, 1));
+    const auto one = RunTiny(tokens, F32Options(policy, 16, 3, 1));
     ASSERT_TRUE(one.ok()) << one.status().message();
     for (const int64_t chunk : {2, 13, 64, 256}) {
-      const auto many = Run(tokens, F32Options(policy, 16, 3, chunk));
+      const auto many = RunTiny(tokens, F32Options(policy, 16, 3, chunk));
       ASSERT_TRUE(many.ok()) << many.status().message();
       for (size_t i = 0; i < one->nll.size(); ++i) ASSERT_NEAR(one->nll[i], many->nll[i], 1e-4) << i;
     }
@@ -90,12 +90,12 @@ TEST(Rollover, ChunkSizeChangesNothing) {
 // Recomputation after roll-over is a dense cache over the last tokens alone.
 TEST(Rollover, RecomputeSeesTheLastTokensAfresh) {
   const std::vector<Token> tokens = testing::RandomTokens(40, TheTiny().network.spec().vocab, 7);
-  const auto run = Run(tokens, F32Options(Policy::kRecompute, 16, 4, 8));
+  const auto run = RunTiny(tokens, F32Options(Policy::kRecompute, 16, 4, 8));
   ASSERT_TRUE(run.ok()) << run.status().message();
   EXPECT_EQ(run->evicted_tokens, 24);
   for (const size_t i : {size_t{16}, size_t{25}, size_t{38}}) {
     const auto last = std::span<const Token>(tokens).subspan(i - 15, 17);  // 16 seen, and the one predicted
-    const auto dense = Run(last, F32Options(Policy::kDense, 17, 4, 8));
+    const auto dense = RunTiny(last, F32Options(Policy::kDense, 17, 4, 8));
     ASSERT_TRUE(dense.ok()) << dense.status().message();
     EXPECT_NEAR(run->nll[i], dense->nll.back(), 1e-4) << i;
   }
@@ -103,19 +103,19 @@ TEST(Rollover, RecomputeSeesTheLastTokensAfresh) {
 
 TEST(Rollover, RefusesBeforeAnyWork) {
   const std::vector<Token> tokens = testing::RandomTokens(20, TheTiny().network.spec().vocab, 8);
-  const auto one = Run(std::span<const Token>(tokens).first(1), F32Options(Policy::kSinks, 8, 2, 4));
+  const auto one = RunTiny(std::span<const Token>(tokens).first(1), F32Options(Policy::kSinks, 8, 2, 4));
   ASSERT_FALSE(one.ok());
   EXPECT_EQ(one.status().code(), Code::kInput);
   EXPECT_THAT(one.status().message(), HasSubstr("nothing to score"));
   RolloverOptions dense = F32Options(Policy::kDense, 19, 2, 4);
   dense.on_progress = [](int64_t, int64_t) { return ADD_FAILURE() << "work was done", true; };
-  const auto full = Run(tokens, dense);
+  const auto full = RunTiny(tokens, dense);
   ASSERT_FALSE(full.ok());
   EXPECT_EQ(full.status().code(), Code::kInput);
   EXPECT_THAT(full.status().message(), HasSubstr("expected at most 19 tokens, found 20"));
   dense.stream.context = 20;
   dense.on_progress = nullptr;
-  EXPECT_TRUE(Run(tokens, dense).ok());
+  EXPECT_TRUE(RunTiny(tokens, dense).ok());
 }
 
 TEST(Rollover, IdsOutsideTheVocabularyAreRefused) {
@@ -123,7 +123,7 @@ TEST(Rollover, IdsOutsideTheVocabularyAreRefused) {
     for (const size_t at : {size_t{0}, size_t{3}, size_t{4}, size_t{9}}) {
       std::vector<Token> tokens = testing::RandomTokens(10, TheTiny().network.spec().vocab, 9);
       tokens[at] = bad;
-      const auto run = Run(tokens, F32Options(Policy::kSinks, 8, 2, 4));
+      const auto run = RunTiny(tokens, F32Options(Policy::kSinks, 8, 2, 4));
       ASSERT_FALSE(run.ok());
       EXPECT_EQ(run.status().code(), Code::kInput);
     }
@@ -140,11 +140,11 @@ TEST(Rollover, ProgressCountsUpAndInterrupts) {
       seen.push_back(done);
       return true;
     };
-    ASSERT_TRUE(Run(tokens, options).ok());
+    ASSERT_TRUE(RunTiny(tokens, options).ok());
     EXPECT_EQ(seen.back(), 50);
     EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
     options.on_progress = [](int64_t done, int64_t) { return done < 24; };
-    const auto run = Run(tokens, options);
+    const auto run = RunTiny(tokens, options);
     ASSERT_FALSE(run.ok());
     EXPECT_EQ(run.status().code(), Code::kInterrupted);
     EXPECT_THAT(run.status().message(), HasSubstr("24 of 50"));
