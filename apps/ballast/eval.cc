@@ -52,14 +52,19 @@ Status CheckFlags(const EvalFlags& flags) {
     return Status::Expected(Code::kUsage, "--dense-context", "1 or more tokens",
                             std::to_string(flags.dense_context));
   }
+  for (const std::string& policy : flags.common.policies) {
+    BALLAST_RETURN_IF_ERROR(MakeStreamOptions(flags.common, policy).status());
+  }
   // Half of the check: a bad limit need not wait for the model. The text's length is checked later.
   if (flags.gated) return CheckGate(flags.gate, 0, 2);
   return Status();
 }
 
-// One StreamOptions per --policy; every one was checked against the text.
-Result<std::vector<StreamOptions>> PlanRuns(const EvalFlags& flags, const ModelConfig& config,
-                                            int64_t tokens) {
+// One StreamOptions per --policy. Every one is checked against the text and tried on the model (which costs
+// nothing: a cache's memory is touched when used), so that the last policy is not refused after the first
+// ran.
+Result<std::vector<StreamOptions>> PlanRuns(const EvalFlags& flags, const Loaded& loaded, int64_t tokens) {
+  const ModelConfig& config = loaded.model->config();
   std::vector<std::string> policies = flags.common.policies;
   if (policies.empty()) policies = {"sinks"};
   std::vector<StreamOptions> plan;
@@ -72,6 +77,7 @@ Result<std::vector<StreamOptions>> PlanRuns(const EvalFlags& flags, const ModelC
     if (flags.gated && options.policy != Policy::kDense) {
       BALLAST_RETURN_IF_ERROR(CheckGate(flags.gate, options.context, tokens));
     }
+    BALLAST_RETURN_IF_ERROR(Stream::Create(*loaded.model, *loaded.pool, options).status());
     plan.push_back(options);
   }
   const bool evicts = std::any_of(plan.begin(), plan.end(),
@@ -128,8 +134,7 @@ Result<Gate> RunGate(const EvalFlags& flags, const Loaded& loaded, TokenSource& 
 }
 
 Result<Evaluation> Evaluate(const EvalFlags& flags, const Loaded& loaded, TokenSource& source) {
-  BALLAST_ASSIGN_OR_RETURN(const std::vector<StreamOptions> plan,
-                           PlanRuns(flags, loaded.model->config(), source.size()));
+  BALLAST_ASSIGN_OR_RETURN(const std::vector<StreamOptions> plan, PlanRuns(flags, loaded, source.size()));
   Evaluation evaluation;
   for (const StreamOptions& options : plan) {
     const std::string label = fmt::format("eval {}", PolicyName(options.policy));

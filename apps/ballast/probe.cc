@@ -32,7 +32,7 @@ Status CheckFlags(const ProbeFlags& flags) {
     return Status::Expected(Code::kUsage, "--threshold", "a share between 0 and 1",
                             fmt::format("{}", flags.threshold));
   }
-  return Status();
+  return MakeStreamOptions(flags.common, "dense").status();
 }
 
 Result<SinkMap> Probe(const ProbeFlags& flags, const Loaded& loaded) {

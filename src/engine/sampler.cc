@@ -136,7 +136,7 @@ Result<Token> Sampler::Sample(std::span<const float> logits) {
                                        std::to_string(vocab_));
   }
   if (options_.temperature == 0 || options_.top_k == 1) return best;
-  GatherCandidates();
+  GatherCandidates(work_[best]);
   return Draw();
 }
 
@@ -206,35 +206,61 @@ void Sampler::PenaliseRepetitions() {
   }
 }
 
+// In independent lanes, since one running maximum waits for itself: the vocabulary is read for every token.
 Token Sampler::Greedy() const {
-  return static_cast<Token>(std::max_element(work_.begin(), work_.end()) - work_.begin());
+  constexpr size_t kLanes = 16;
+  float lanes[kLanes];
+  std::fill(lanes, lanes + kLanes, kBanned);
+  size_t i = 0;
+  for (; i + kLanes <= work_.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] = work_[i + lane] > lanes[lane] ? work_[i + lane] : lanes[lane];
+    }
+  }
+  for (; i < work_.size(); ++i) lanes[0] = std::max(lanes[0], work_[i]);
+  const float largest = *std::max_element(lanes, lanes + kLanes);
+  return static_cast<Token>(std::find(work_.begin(), work_.end(), largest) - work_.begin());
 }
 
-// Everything that may be drawn, cut to the top k, with weights. Subtracting the largest logit before dividing
-// keeps a tiny temperature from overflowing upwards; downwards the weight is just 0.
-void Sampler::GatherCandidates() {
-  candidates_.clear();
-  double largest = -kInfinity;
+// The k likeliest, likeliest first: a heap of the best so far, its worst in front. Ids come in order, so a
+// later tie never replaces an earlier one.
+void Sampler::GatherTopK(size_t k) {
   for (size_t i = 0; i < work_.size(); ++i) {
-    if (work_[i] == kBanned) continue;
+    if (candidates_.size() == k) {
+      if (!(work_[i] > candidates_.front().logit)) continue;
+      std::pop_heap(candidates_.begin(), candidates_.end(), kLikelier);
+      candidates_.pop_back();
+    } else if (work_[i] == kBanned) {
+      continue;
+    }
     candidates_.push_back({work_[i], static_cast<Token>(i), 0.0});
-    largest = std::max<double>(largest, work_[i]);
+    std::push_heap(candidates_.begin(), candidates_.end(), kLikelier);
   }
-  if (options_.top_k > 0 && options_.top_k < static_cast<int64_t>(candidates_.size())) {
-    const auto end = candidates_.begin() + options_.top_k;
-    std::partial_sort(candidates_.begin(), end, candidates_.end(), kLikelier);
-    candidates_.erase(end, candidates_.end());
+  std::sort_heap(candidates_.begin(), candidates_.end(), kLikelier);
+}
+
+// Everything that may be drawn, with weights. Subtracting the largest logit before dividing keeps a tiny
+// temperature from overflowing upwards; downwards the weight is just 0.
+void Sampler::GatherCandidates(double largest) {
+  candidates_.clear();
+  if (options_.top_k > 0 && options_.top_k < vocab_) {
+    GatherTopK(static_cast<size_t>(options_.top_k));
+  } else {
+    for (size_t i = 0; i < work_.size(); ++i) {
+      if (work_[i] != kBanned) candidates_.push_back({work_[i], static_cast<Token>(i), 0.0});
+    }
   }
   double total = 0;
   for (Candidate& c : candidates_) {
     c.weight = std::exp((c.logit - largest) / options_.temperature);
     total += c.weight;
   }
-  if (options_.top_p < 1) KeepNucleus(total);
-  // min-p: at least this share of the likeliest token's probability, whose weight is 1.
+  // min-p: at least this share of the likeliest token's probability, whose weight is 1. Before top-p, whose
+  // share is of all the same: both keep the likeliest few, and this way only those are put in order.
   if (options_.min_p > 0) {
     std::erase_if(candidates_, [this](const Candidate& c) { return c.weight < options_.min_p; });
   }
+  if (options_.top_p < 1) KeepNucleus(total);
 }
 
 // top-p: the fewest likeliest tokens that hold the share top_p of `total` (Holtzman et al., 2019). A heap,

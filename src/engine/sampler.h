@@ -68,7 +68,8 @@ class Sampler {
   void Penalise();
   void PenaliseRepetitions();  // DRY
   Token Greedy() const;
-  void GatherCandidates();
+  void GatherTopK(size_t k);
+  void GatherCandidates(double largest);
   void KeepNucleus(double total);
   Token Draw();
 

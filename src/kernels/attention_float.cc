@@ -212,11 +212,15 @@ HWY_INLINE void RunTile(const Item& item, const Block<kType>& block, int64_t fir
     const auto score = [&](int i) HWY_ATTR {
       return hn::Mul(hn::Load(d, s + i * kLanes), hn::Load(d, block.k_scale + i * kLanes));
     };
+    max[q] = BlockScores(view.lo[q], view.hi[q], score, s);
+  }
+  for (int q = 0; q < kTile; ++q) {
+    float* s = scores + q * kBlockKeys;
     const auto weight = [&](int i, V w) HWY_ATTR {
       if constexpr (kType == KvType::kQ8) w = hn::Mul(w, hn::Load(d, block.v_scale + i * kLanes));
       hn::Store(w, d, s + i * kLanes);
     };
-    sum[q] = BlockSoftmax(view.lo[q], view.hi[q], score, weight, &max[q]);
+    sum[q] = BlockWeights(s, max[q], weight);
     weights[q] = s;
   }
   MergeTile(item, block.pinned, first, kTile, max, sum, keep, add);

@@ -131,10 +131,11 @@ struct Factors {
 };
 
 // out[q][64-byte column c] = factors . panel over `steps` groups of four bytes, exactly. out: (kTile,
-// kBlockKeys). Not inlined: alone, its sums stay in registers.
+// kBlockKeys). Not inlined: alone, its sums stay in registers. Prefetches as many bytes at `next` as the
+// panel has columns of 64.
 template <int kTile, int kWide>
 HWY_NOINLINE void MultiplyPanel(const Factors& f, const uint8_t* HWY_RESTRICT panel, int64_t steps,
-                                int32_t* HWY_RESTRICT out) {
+                                const uint8_t* next, int32_t* HWY_RESTRICT out) {
   __m512i sums[kTile][kWide];
   HWY_UNROLL(8)
   for (int q = 0; q < kTile; ++q) {
@@ -148,7 +149,9 @@ HWY_NOINLINE void MultiplyPanel(const Factors& f, const uint8_t* HWY_RESTRICT pa
       HWY_UNROLL(8)
       for (int c = 0; c < kWide; ++c) sums[q][c] = _mm512_slli_epi32(sums[q][c], 8);
     }
-    for (int64_t s = 0; s < steps; ++s) {
+    for (int64_t s = 0; s < steps; ++s, next += 128) {
+      _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(next + 64), _MM_HINT_T0);
       __m512i x[kWide];
       HWY_UNROLL(8)
       for (int c = 0; c < kWide; ++c) x[c] = _mm512_load_si512(panel + s * kStepBytes + c * 64);
@@ -173,6 +176,18 @@ HWY_NOINLINE void MultiplyPanel(const Factors& f, const uint8_t* HWY_RESTRICT pa
 HWY_INLINE void StoreFactors(__m512i x, uint8_t* high, uint8_t* low) {
   _mm_store_si128(reinterpret_cast<__m128i*>(high), _mm512_cvtepi32_epi8(_mm512_srli_epi32(x, 8)));
   _mm_store_si128(reinterpret_cast<__m128i*>(low), _mm512_cvtepi32_epi8(x));  // keeps the low byte
+}
+
+// The same for 64, in order: the packing instructions work inside blocks of 128 bits, so that block b of
+// their result holds bytes 4b..4b+3 of each of the four vectors.
+HWY_INLINE void StoreFactors64(const __m512i* x, uint8_t* high, uint8_t* low) {
+  const __m512i a = _mm512_packus_epi32(x[0], x[1]), b = _mm512_packus_epi32(x[2], x[3]);
+  const __m512i byte = _mm512_set1_epi16(0xff);
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m512i h = _mm512_packus_epi16(_mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8));
+  const __m512i l = _mm512_packus_epi16(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte));
+  _mm512_store_si512(high, _mm512_permutexvar_epi32(order, h));
+  _mm512_store_si512(low, _mm512_permutexvar_epi32(order, l));
 }
 
 // Rounds a query to 16 bits around 2^15; high and low have room for PaddedDim bytes. Returns the scale: query
@@ -202,6 +217,10 @@ struct Block {
   const float* query_scale;  // (query)
   uint8_t* k;
   uint8_t* v;
+  // Where the next block probably lies: fetched while this one is worked on, since the hardware's prefetch
+  // ends with the page, as blocks often do. Never read.
+  const uint8_t* next_k;
+  const uint8_t* next_v;
   int32_t* bias;     // (kBlockKeys)
   float* k_scale;    // (kBlockKeys): the score scale times the key's
   float* v_scale;    // (kBlockKeys): the value's scale over value_unit
@@ -218,7 +237,7 @@ HWY_INLINE void ValueTile(const Item& item, const Block& block, int64_t first, c
   const Factors f{block.weights, kMaxTile * kBlockKeys, kBlockKeys};
   const int64_t steps = (block.keys->count + 3) / 4;
   for (int64_t e = 0; e < padded; e += 64) {
-    MultiplyPanel<kTile, 4>(f, block.v + e * kBlockKeys, steps, block.sums);
+    MultiplyPanel<kTile, 4>(f, block.v + e * kBlockKeys, steps, block.next_v + e * kBlockKeys, block.sums);
     HWY_UNROLL(8)
     for (int q = 0; q < kTile; ++q) {
       float* acc = item.state.acc + (first + q) * padded + e;
@@ -241,9 +260,9 @@ HWY_NOINLINE void RunTile(const Item& item, const Block& block, int64_t first) {
   Factors queries = block.queries;
   queries.high += first * queries.stride;
   if (block.keys->count > 16) {
-    MultiplyPanel<kTile, 4>(queries, block.k, dim / 4, block.sums);
+    MultiplyPanel<kTile, 4>(queries, block.k, dim / 4, block.next_k, block.sums);
   } else {
-    MultiplyPanel<kTile, 1>(queries, block.k, dim / 4, block.sums);
+    MultiplyPanel<kTile, 1>(queries, block.k, dim / 4, block.next_k, block.sums);
   }
   float max[kTile], sum[kTile], keep[kTile], add[kTile];
   for (int q = 0; q < kTile; ++q) {
@@ -255,12 +274,16 @@ HWY_NOINLINE void RunTile(const Item& item, const Block& block, int64_t first) {
       const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale);
       return V{_mm512_mul_ps(scaled, _mm512_load_ps(block.k_scale + 16 * i))};
     };
-    uint8_t* high = block.weights + q * kBlockKeys;
-    const auto weight = [&](int i, V w) HWY_ATTR {
-      const __m512 scaled = _mm512_mul_ps(w.raw, _mm512_load_ps(block.v_scale + 16 * i));
-      StoreFactors(_mm512_cvtps_epi32(scaled), high + 16 * i, high + kMaxTile * kBlockKeys + 16 * i);
+    max[q] = BlockScores(view.lo[q], view.hi[q], score, block.scores + q * kBlockKeys);
+  }
+  for (int q = 0; q < kTile; ++q) {
+    __m512i w[kParts];
+    const auto weight = [&](int i, V v) HWY_ATTR {
+      w[i] = _mm512_cvtps_epi32(_mm512_mul_ps(v.raw, _mm512_load_ps(block.v_scale + 16 * i)));
     };
-    sum[q] = BlockSoftmax(view.lo[q], view.hi[q], score, weight, &max[q]);
+    sum[q] = BlockWeights(block.scores + q * kBlockKeys, max[q], weight);
+    uint8_t* high = block.weights + q * kBlockKeys;
+    StoreFactors64(w, high, high + kMaxTile * kBlockKeys);
   }
   MergeTile(item, block.pinned, first, kTile, max, sum, keep, add);
   ValueTile<kTile>(item, block, first, keep, add);
@@ -305,13 +328,6 @@ HWY_INLINE void PackScales(const float* ks, const float* vs, float scale, Block&
   }
 }
 
-// The next block's lines, while this one is worked on: a block of rows often ends where the page does, and
-// the hardware's own prefetch with it.
-HWY_INLINE void PrefetchBlock(const uint8_t* rows, int64_t bytes) {
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(rows) + bytes;
-  for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(begin + i), _MM_HINT_T0);
-}
-
 void PackBlock(const Item& item, Block& block) {
   const AttentionShape& shape = *item.shape;
   const KvSpan& span = item.spans[block.keys->span];
@@ -321,8 +337,8 @@ void PackBlock(const Item& item, Block& block) {
   const uint8_t* values = RowOf(shape, span.v, item.kv_head, begin);
   PackKeys(keys, count, shape.head_dim, block.k, block.bias);
   PackValues(values, count, shape.head_dim, block.v);
-  PrefetchBlock(keys, int64_t{count} * shape.head_dim);
-  PrefetchBlock(values, int64_t{count} * shape.head_dim);
+  block.next_k = keys + int64_t{count} * shape.head_dim;
+  block.next_v = values + int64_t{count} * shape.head_dim;
   PackScales(span.k.scale + item.kv_head * span.k.head_stride + begin,
              span.v.scale + item.kv_head * span.v.head_stride + begin, shape.scale, block);
 }
@@ -336,6 +352,7 @@ void RunInteger(const Item& item) {
   block.k = reinterpret_cast<uint8_t*>(take(padded * kBlockKeys / 4));
   block.v = reinterpret_cast<uint8_t*>(take(padded * kBlockKeys / 4));
   block.sums = reinterpret_cast<int32_t*>(take(kMaxTile * kBlockKeys));
+  block.scores = take(kMaxTile * kBlockKeys);
   block.k_scale = take(kBlockKeys);
   block.v_scale = take(kBlockKeys);
   block.bias = reinterpret_cast<int32_t*>(take(kBlockKeys));

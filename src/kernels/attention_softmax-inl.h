@@ -20,6 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using FloatTag = hn::ScalableTag<float>;
 constexpr int kLanes = HWY_LANES(float);
+constexpr int kParts = kBlockKeys / kLanes;
 static_assert(kBlockKeys % kLanes == 0);
 
 // exp(x) for x <= 0 with a relative error below 1e-7; exactly 0 below -87 (before float's subnormals). Half
@@ -63,45 +64,47 @@ HWY_INLINE TileView ViewTile(const Item& item, const KeyBlock& block, int64_t fi
   return view;
 }
 
-// Softmax of one query over a block: score(i) gives vector i of the scores, weight(i, v) takes vector i of
-// exp(score - max), which is 0 outside lo <= key < hi. Returns the sum of the weights and sets max, which is
-// -kScoreLimit when nothing is visible.
-template <class Score, class Weight>
-HWY_INLINE float BlockSoftmax(int lo, int hi, const Score& score, const Weight& weight, float* max) {
+// The softmax of a query over a block is two steps, so that the steps of the queries of a tile overlap.
+// First: scores (kBlockKeys) is filled from score(i), its vector i, with keys outside lo <= key < hi pushed
+// down to a weight of exactly 0. Returns the largest score, -kScoreLimit when nothing is visible.
+template <class Score>
+HWY_INLINE float BlockScores(int lo, int hi, const Score& score, float* HWY_RESTRICT scores) {
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> di;
-  constexpr int kParts = kBlockKeys / kLanes;
-  if (lo >= hi) {
-    for (int i = 0; i < kParts; ++i) weight(i, hn::Zero(d));
-    *max = -kScoreLimit;
-    return 0;
-  }
-  hn::Vec<FloatTag> s[kParts];
-  HWY_UNROLL(8)
-  for (int i = 0; i < kParts; ++i) s[i] = score(i);
-  if (lo > 0 || hi < kBlockKeys) {
-    // So far below the limit of visible scores that its exponential is exactly 0.
-    const auto hidden = hn::Set(d, -1e38f);
-    const auto vlo = hn::Set(di, lo), vhi = hn::Set(di, hi);
+  auto vmax = hn::Set(d, -kScoreLimit);
+  if (lo <= 0 && hi >= kBlockKeys) {
     HWY_UNROLL(8)
     for (int i = 0; i < kParts; ++i) {
+      const auto s = score(i);
+      hn::Store(s, d, scores + i * kLanes);
+      vmax = hn::Max(vmax, s);
+    }
+  } else {
+    const auto hidden = hn::Set(d, -1e38f);
+    const auto vlo = hn::Set(di, lo), vhi = hn::Set(di, hi);
+    for (int i = 0; i < kParts; ++i) {
       const auto key = hn::Iota(di, i * kLanes);
-      s[i] = hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, vlo)), hidden, s[i]);
-      s[i] = hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, vhi)), s[i], hidden);
+      auto s = hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, vlo)), hidden, score(i));
+      s = hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, vhi)), s, hidden);
+      hn::Store(s, d, scores + i * kLanes);
+      vmax = hn::Max(vmax, s);
     }
   }
-  auto vmax = hn::Set(d, -kScoreLimit);
-  HWY_UNROLL(8)
-  for (int i = 0; i < kParts; ++i) vmax = hn::Max(vmax, s[i]);
-  vmax = hn::Min(hn::MaxOfLanes(d, vmax), hn::Set(d, kScoreLimit));
+  return std::min(hn::GetLane(hn::MaxOfLanes(d, vmax)), kScoreLimit);
+}
+
+// Second: weight(i, v) takes vector i of exp(score - max). Returns the sum of the weights.
+template <class Weight>
+HWY_INLINE float BlockWeights(const float* HWY_RESTRICT scores, float max, const Weight& weight) {
+  const FloatTag d;
+  const auto vmax = hn::Set(d, max);
   auto sum = hn::Zero(d);
   HWY_UNROLL(8)
   for (int i = 0; i < kParts; ++i) {
-    const auto w = ExpNegative(hn::Min(hn::Sub(s[i], vmax), hn::Zero(d)));
+    const auto w = ExpNegative(hn::Min(hn::Sub(hn::Load(d, scores + i * kLanes), vmax), hn::Zero(d)));
     weight(i, w);
     sum = hn::Add(sum, w);
   }
-  *max = hn::GetLane(vmax);
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 

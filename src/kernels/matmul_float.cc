@@ -5,6 +5,8 @@
 // a fixed pattern, then a scalar tail: the same operations in the same order whatever the tile.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/matmul_impl.h"
@@ -13,6 +15,7 @@
 #define HWY_WANT_AVX3_DL
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/matmul_float.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
@@ -54,9 +57,44 @@ HWY_INLINE float MulAddOne(float w, float x, float sum) {
   return hn::GetLane(hn::MulAdd(hn::Set(d1, w), hn::Set(d1, x), hn::Set(d1, sum)));
 }
 
+// How Tile reads weights: floats, or (decode) 16-bit floats widened on the way, exactly as RowToFloat would.
+struct FromF32 {
+  static HWY_INLINE VF Vector(const uint8_t* w, int64_t c) {
+    return hn::LoadU(DF(), reinterpret_cast<const float*>(w) + c);
+  }
+  static HWY_INLINE float One(const uint8_t* w, int64_t c) { return reinterpret_cast<const float*>(w)[c]; }
+};
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // hardware f16
+#define BALLAST_WIDEN 1
+HWY_INLINE uint16_t HalfWord(const uint8_t* w, int64_t c) {
+  uint16_t bits;
+  std::memcpy(&bits, w + 2 * c, sizeof(bits));
+  return bits;
+}
+struct FromF16 {
+  static HWY_INLINE VF Vector(const uint8_t* w, int64_t c) {
+    const hn::Rebind<hwy::float16_t, DF> dh;
+    return hn::PromoteTo(DF(), hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(w + 2 * c)));
+  }
+  static HWY_INLINE float One(const uint8_t* w, int64_t c) { return F16ToF32(HalfWord(w, c)); }
+};
+struct FromBF16 {
+  static HWY_INLINE VF Vector(const uint8_t* w, int64_t c) {
+    const hn::Rebind<uint16_t, DF> d16;
+    const hn::RebindToUnsigned<DF> d32;
+    const auto wide = hn::PromoteTo(d32, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(w + 2 * c)));
+    return hn::BitCast(DF(), hn::ShiftLeft<16>(wide));
+  }
+  static HWY_INLINE float One(const uint8_t* w, int64_t c) { return BF16ToF32(HalfWord(w, c)); }
+};
+#else
+#define BALLAST_WIDEN 0
+#endif
+
 // NX rows of x times four weight rows; out is (NX, 4).
-template <int NX>
-HWY_INLINE void Tile(const float* const* w, const float* x, int64_t cols, float* out) {
+template <int NX, class From>
+HWY_INLINE void Tile(const uint8_t* const* w, const float* x, int64_t cols, float* out) {
   const DF d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   VF acc[NX][4];
@@ -69,7 +107,11 @@ HWY_INLINE void Tile(const float* const* w, const float* x, int64_t cols, float*
   for (; c + lanes <= cols; c += lanes) {
     VF wv[4];
 #pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k) wv[k] = hn::LoadU(d, w[k] + c);
+    for (int k = 0; k < 4; ++k) {
+      wv[k] = From::Vector(w[k], c);
+      // Decode reads four short rows side by side, too short for the hardware to foresee the next.
+      if constexpr (!std::is_same_v<From, FromF32>) hwy::Prefetch(w[k] + 2 * c + 4096);
+    }
 #pragma GCC unroll 4
     for (int r = 0; r < NX; ++r) {
       const VF xv = hn::LoadU(d, x + r * cols + c);
@@ -81,84 +123,94 @@ HWY_INLINE void Tile(const float* const* w, const float* x, int64_t cols, float*
   for (int r = 0; r < NX; ++r) SumFour(acc[r][0], acc[r][1], acc[r][2], acc[r][3], out + r * 4);
   for (; c < cols; ++c) {
     for (int r = 0; r < NX; ++r) {
-      for (int k = 0; k < 4; ++k) out[r * 4 + k] = MulAddOne(w[k][c], x[r * cols + c], out[r * 4 + k]);
+      for (int k = 0; k < 4; ++k)
+        out[r * 4 + k] = MulAddOne(From::One(w[k], c), x[r * cols + c], out[r * 4 + k]);
     }
   }
 }
 
-template <int NX>
-HWY_NOINLINE void TileInto(const float* const* w, int count, const float* x, int64_t cols, float* y,
+template <int NX, class From = FromF32>
+HWY_NOINLINE void TileInto(const uint8_t* const* w, int count, const float* x, int64_t cols, float* y,
                            int64_t y_stride) {
   float out[NX * 4];
-  Tile<NX>(w, x, cols, out);
+  Tile<NX, From>(w, x, cols, out);
   for (int r = 0; r < NX; ++r) std::copy_n(out + r * 4, count, y + r * y_stride);
 }
 
 // One stored row to floats.
 void RowToFloat(const MatrixView& w, int64_t row, float* out) {
   const uint8_t* src = w.row(row);
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // hardware f16
-  if (w.dtype == DType::kF16 || w.dtype == DType::kBF16) {
-    const DF d;
-    const hn::Rebind<uint16_t, DF> d16;
-    const hn::Rebind<hwy::float16_t, DF> dh;
-    const hn::RebindToUnsigned<DF> d32;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    const uint16_t* from = reinterpret_cast<const uint16_t*>(src);  // only ever read through LoadU
-    int64_t c = 0;
-    for (; c + lanes <= w.cols; c += lanes) {
-      if (w.dtype == DType::kF16) {
-        hn::StoreU(hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(from + c))), d,
-                   out + c);
-      } else {
-        const auto wide = hn::PromoteTo(d32, hn::LoadU(d16, from + c));
-        hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(wide)), d, out + c);
-      }
-    }
-    Dequantize(w.dtype, src + c * 2, w.cols - c, out + c);
-    return;
+  int64_t c = 0;
+#if BALLAST_WIDEN
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(DF()));
+  if (w.dtype == DType::kF16) {
+    for (; c + lanes <= w.cols; c += lanes) hn::StoreU(FromF16::Vector(src, c), DF(), out + c);
+  } else if (w.dtype == DType::kBF16) {
+    for (; c + lanes <= w.cols; c += lanes) hn::StoreU(FromBF16::Vector(src, c), DF(), out + c);
   }
 #endif
-  Dequantize(w.dtype, src, w.cols, out);
+  Dequantize(w.dtype, src + c * 2, w.cols - c, out + c);  // c is 0 but for 16-bit types
+}
+
+constexpr int kTile = hn::MaxLanes(DF()) == 16 ? 4 : 2;  // rows of x, by the number of registers
+constexpr int64_t kMaxRows = 32;                         // weight rows per pass over x
+
+// `count` (at most kMaxRows) weight rows, read as From says, times every row of x. rows: RoundUp(count, 4),
+// the last repeated.
+template <class From>
+void Pass(const uint8_t* const* rows, int64_t count, const Activations::Impl& x, float* y, int64_t y_stride) {
+  for (int64_t r = 0; r < x.rows;) {
+    const bool tile = std::is_same_v<From, FromF32> && x.rows - r >= kTile;
+    for (int64_t k = 0; k < count; k += 4) {
+      const int stored = static_cast<int>(std::min<int64_t>(4, count - k));
+      float* to = y + r * y_stride + k;
+      if (tile) {
+        TileInto<kTile>(rows + k, stored, x.x + r * x.cols, x.cols, to, y_stride);
+      } else {
+        TileInto<1, From>(rows + k, stored, x.x + r * x.cols, x.cols, to, y_stride);
+      }
+    }
+    r += tile ? kTile : 1;
+  }
 }
 
 void MatMulRowsT(const MatrixView& w, const Activations::Impl& x, int64_t begin, int64_t end, float* y,
                  int64_t y_stride) {
-  constexpr int kTile = hn::MaxLanes(DF()) == 16 ? 4 : 2;  // by the number of registers
-  constexpr int64_t kMaxRows = 32;                         // weight rows per pass over x
   const int64_t pass = std::clamp<int64_t>((int64_t{1} << 16) / w.cols / 4 * 4, 4, kMaxRows);
-  const bool in_place = w.dtype == DType::kF32 && reinterpret_cast<uintptr_t>(w.data) % alignof(float) == 0;
+  const bool aligned = reinterpret_cast<uintptr_t>(w.data) % alignof(float) == 0;
+  const bool widen = BALLAST_WIDEN && x.rows < kTile && (w.dtype == DType::kF16 || w.dtype == DType::kBF16);
+  const bool in_place = widen || (w.dtype == DType::kF32 && aligned);
   thread_local std::vector<float> scratch;  // (pass, cols): stays in the second-level cache
   const size_t need = in_place ? 0 : static_cast<size_t>(pass * w.cols);
   if (scratch.size() < need) scratch.resize(need);
   for (int64_t first = begin; first < end; first += pass) {
     const int64_t count = std::min(pass, end - first);
-    const float* rows[kMaxRows];
+    const uint8_t* rows[kMaxRows];
     for (int64_t k = 0; k < RoundUp(count, 4); ++k) {
       if (k >= count) {
         rows[k] = rows[count - 1];  // computed again, not stored
       } else if (in_place) {
-        rows[k] = reinterpret_cast<const float*>(w.row(first + k));
+        rows[k] = w.row(first + k);
       } else {
         RowToFloat(w, first + k, scratch.data() + k * w.cols);
-        rows[k] = scratch.data() + k * w.cols;
+        rows[k] = reinterpret_cast<const uint8_t*>(scratch.data() + k * w.cols);
       }
     }
-    for (int64_t r = 0; r < x.rows;) {
-      const int64_t n = x.rows - r >= kTile ? kTile : 1;
-      for (int64_t k = 0; k < count; k += 4) {
-        const int stored = static_cast<int>(std::min<int64_t>(4, count - k));
-        float* to = y + r * y_stride + first + k;
-        if (n == 1) {
-          TileInto<1>(rows + k, stored, x.x + r * w.cols, w.cols, to, y_stride);
-        } else {
-          TileInto<kTile>(rows + k, stored, x.x + r * w.cols, w.cols, to, y_stride);
-        }
-      }
-      r += n;
+#if BALLAST_WIDEN
+    if (widen && w.dtype == DType::kF16) {
+      Pass<FromF16>(rows, count, x, y + first, y_stride);
+      continue;
     }
+    if (widen) {
+      Pass<FromBF16>(rows, count, x, y + first, y_stride);
+      continue;
+    }
+#endif
+    Pass<FromF32>(rows, count, x, y + first, y_stride);
   }
 }
+
+#undef BALLAST_WIDEN
 
 }  // namespace HWY_NAMESPACE
 }  // namespace ballast

@@ -64,8 +64,9 @@ void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* o
 
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Silu(D d, V z) {
-  // exp(88) is the last whole power below float's overflow; silu is 0 to float long before that.
-  const V e = hn::Exp(d, hn::Min(hn::Neg(z), hn::Set(d, 88.0f)));
+  // exp(88) is the last whole power below float's overflow; silu(-88) is 0 to float already.
+  z = hn::Max(z, hn::Set(d, -88.0f));
+  const V e = hn::Exp(d, hn::Neg(z));
   return hn::Div(z, hn::Add(hn::Set(d, 1.0f), e));
 }
 

@@ -170,8 +170,11 @@ Status ByteLevelBpe::BuildMerges() {
     joined.assign(left).append(right);
     const Token id = find(joined);
     if (id < 0) return refuse("two parts that join into a token of the vocabulary");
-    // Plain text never becomes a control token, even where a merge says so.
-    if (!IsControl(id)) merges_.Insert(left_id, right_id, static_cast<uint32_t>(rank), id);
+    // Plain text never becomes a control token, nor an added token that is stored as it reads and stands for
+    // other bytes, even where a merge says so.
+    joined.assign(Piece(left_id, true)).append(Piece(right_id, true));
+    if (Piece(id, true) == joined && !IsControl(id))
+      merges_.Insert(left_id, right_id, static_cast<uint32_t>(rank), id);
   }
   return Status();
 }

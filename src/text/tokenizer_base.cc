@@ -1,7 +1,6 @@
 #include "text/tokenizer_base.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <utility>
@@ -189,6 +188,9 @@ void TokenizerBase::FindTurnEnds() {
 }
 
 void TokenizerBase::BuildPieces() {
+  size_t bytes = 0;
+  for (const std::string& text : vocab_.tokens) bytes += text.size();
+  pieces_.reserve(bytes);
   piece_ends_.reserve(vocab_.tokens.size());
   for (Token id = 0; Valid(id); ++id) {
     pieces_ += IsControl(id) ? vocab_.tokens[id] : PieceBytes(id);

@@ -36,9 +36,9 @@ std::unique_ptr<const Tokenizer> LoadModel(const char* name) {
   return tokenizer.ok() ? std::move(tokenizer).value() : nullptr;
 }
 
-#define SKIP_WITHOUT(name)                                                                          \
-  if (!std::filesystem::exists(ModelPath(name))) {                                                  \
-    GTEST_SKIP() << "needs " << name << " in " << BALLAST_MODELS_DIR << " (see tools/ and README)"; \
+#define SKIP_WITHOUT(name)                                            \
+  if (!std::filesystem::exists(ModelPath(name))) {                    \
+    GTEST_SKIP() << "needs " << name << " in " << BALLAST_MODELS_DIR; \
   }
 
 // Ids that two independent implementations give (SmolLM2), or one (Gemma 3), for 44 texts.

@@ -216,7 +216,7 @@ TEST(PreTokenizerTest, LongRunsOfOneClassStayLinear) {
     ASSERT_TRUE(pre.ok());
     for (const std::string& unit : units) {
       std::string text;
-      while (text.size() < (64u << 10)) text += unit;
+      while (text.size() < (32u << 10)) text += unit;
       std::vector<size_t> ends;
       (*pre)->Split(text + "x", &ends);
       ASSERT_EQ(ends.back(), text.size() + 1) << name;

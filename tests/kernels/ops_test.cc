@@ -1,0 +1,152 @@
+#include "kernels/ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/isa.h"
+
+namespace ballast {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+// Whole vectors of every width, and every kind of rest.
+constexpr int64_t kSizes[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 100, 576, 1001};
+
+std::vector<float> Normal(int64_t n, float scale, uint32_t seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> x(n);
+  for (float& v : x) v = normal(generator);
+  return x;
+}
+
+class Ops : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { ASSERT_TRUE(ForceIsa(GetParam()).ok()); }
+  void TearDown() override { ASSERT_TRUE(ForceIsa("").ok()); }
+};
+
+TEST_P(Ops, DotIsTheSumOfProducts) {
+  for (int64_t n : kSizes) {
+    const auto x = Normal(n, 1, 1), y = Normal(n, 1, 2);
+    double sum = 0, size = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      sum += double{x[i]} * y[i];
+      size += std::abs(double{x[i]} * y[i]);
+    }
+    EXPECT_NEAR(Dot(x.data(), y.data(), n), sum, 1e-6 * size) << n;
+  }
+}
+
+TEST_P(Ops, RmsNormInPlaceAndNot) {
+  for (int64_t n : kSizes) {
+    auto x = Normal(n, 3, 3);
+    const auto w = Normal(n, 1, 4);
+    double square = 0;
+    for (float v : x) square += double{v} * v;
+    const double scale = 1 / std::sqrt(square / static_cast<double>(n) + 1e-5);
+    std::vector<float> out(n);
+    RmsNorm(x.data(), w.data(), n, 1e-5f, out.data());
+    for (int64_t i = 0; i < n; ++i) {
+      EXPECT_NEAR(out[i], x[i] * scale * w[i], 2e-6 * std::abs(x[i] * scale * w[i])) << n << " " << i;
+    }
+    RmsNorm(x.data(), w.data(), n, 1e-5f, x.data());
+    EXPECT_EQ(x, out) << n;
+  }
+}
+
+TEST_P(Ops, RmsNormOfZerosIsZeroAndOfHugeValuesIsFinite) {
+  const std::vector<float> w(64, 2.0f);
+  std::vector<float> zero(64), out(64), huge(64, 1e30f);
+  RmsNorm(zero.data(), w.data(), 64, 1e-6f, out.data());
+  EXPECT_EQ(out, zero);
+  RmsNorm(huge.data(), w.data(), 64, 1e-6f, out.data());  // the squares overflow float
+  for (float v : out) EXPECT_NEAR(v, 2.0f, 1e-5f);
+}
+
+TEST_P(Ops, SiluMulMatchesItsDefinitionAndAliases) {
+  for (int64_t n : kSizes) {
+    const auto gate = Normal(n, 8, 5), up = Normal(n, 1, 6);
+    std::vector<float> out(n);
+    SiluMul(gate.data(), up.data(), n, out.data());
+    for (int64_t i = 0; i < n; ++i) {
+      const double expected = double{gate[i]} / (1 + std::exp(-double{gate[i]})) * up[i];
+      EXPECT_NEAR(out[i], expected, 1e-6 * std::abs(expected) + 1e-30) << n << " " << i;
+    }
+    auto in_gate = gate, in_up = up;
+    SiluMul(in_gate.data(), up.data(), n, in_gate.data());
+    SiluMul(gate.data(), in_up.data(), n, in_up.data());
+    EXPECT_EQ(in_gate, out);
+    EXPECT_EQ(in_up, out);
+  }
+}
+
+TEST_P(Ops, SiluMulOfExtremesIsFinite) {
+  const std::vector<float> gate = {-1e30f, -200, -90, -88, 0, 88, 200, 1e30f};
+  std::vector<float> up(gate.size(), 1.0f), out(gate.size());
+  SiluMul(gate.data(), up.data(), static_cast<int64_t>(gate.size()), out.data());
+  for (size_t i = 0; i < gate.size(); ++i) {
+    EXPECT_TRUE(std::isfinite(out[i])) << gate[i];
+    EXPECT_NEAR(out[i], std::max(gate[i], 0.0f), 1e-30f);
+  }
+}
+
+TEST_P(Ops, AddInPlaceAdds) {
+  for (int64_t n : kSizes) {
+    auto x = Normal(n, 1, 7);
+    const auto before = x, y = Normal(n, 1, 8);
+    AddInPlace(x.data(), y.data(), n);
+    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(x[i], before[i] + y[i]);
+  }
+}
+
+TEST_P(Ops, LogSumExpIsStable) {
+  for (int64_t n : kSizes) {
+    for (float shift : {0.0f, 1000.0f, -1000.0f}) {
+      auto x = Normal(n, 4, 9);
+      for (float& v : x) v += shift;
+      const double max = *std::max_element(x.begin(), x.end());
+      double sum = 0;
+      for (float v : x) sum += std::exp(v - max);
+      EXPECT_NEAR(LogSumExp(x.data(), n), max + std::log(sum), 1e-6 * std::abs(max) + 2e-6)
+          << n << " " << shift;
+    }
+  }
+  std::vector<float> x = {-kInf, 2.0f, -kInf};
+  EXPECT_FLOAT_EQ(LogSumExp(x.data(), 3), 2.0f);
+  x = std::vector<float>(40, -kInf);
+  EXPECT_EQ(LogSumExp(x.data(), 40), -kInf);
+}
+
+// Float sums over a vocabulary lose the tail: 2^18 equal entries must give log(2^18).
+TEST_P(Ops, LogSumExpOfAWholeVocabularyKeepsItsTail) {
+  const std::vector<float> x(1 << 18, 1.5f);
+  EXPECT_NEAR(LogSumExp(x.data(), 1 << 18), 1.5 + 18 * std::log(2.0), 2e-6);
+}
+
+TEST_P(Ops, ArgMaxTakesTheLowestOfEquals) {
+  for (int64_t n : kSizes) {
+    auto x = Normal(n, 1, 10);
+    for (int64_t at = 0; at < n; at += std::max<int64_t>(1, n / 9)) {
+      auto y = x;
+      y[at] = 50;
+      y[n - 1] = 50;
+      EXPECT_EQ(ArgMax(y.data(), n), at);
+    }
+  }
+  const std::vector<float> lowest(33, -kInf);
+  EXPECT_EQ(ArgMax(lowest.data(), 33), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryIsa, Ops, testing::ValuesIn(SupportedIsas()), [](const auto& param_info) {
+  std::string name = param_info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace ballast
