@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "line_input.h"
 #include "terminal.h"
 
@@ -24,7 +26,7 @@ Conversation::Hooks ChatSession::Hooks() {
     progress->Done();
     const Conversation::Turn* turn = chat->last_user();
     const Stream& stream = chat->stream();
-    if (turn == nullptr || turn->begin < stream.pinned() || turn->begin >= stream.start()) return;
+    if (turn == nullptr || std::max(turn->begin, stream.pinned()) >= stream.start()) return;
     Warn(fmt::format("this message is longer than the window: the model sees only its last {} tokens",
                      Grouped(stream.position() - stream.start())));
   };
@@ -212,7 +214,7 @@ Runner AddChat(CLI::App& app) {
   AddSamplingFlags(*chat, flags->sampling);
   chat->footer(
       "When stdin is not a terminal, every line is a message; replies go to stdout.\n"
-      "Without -n a reply ends with the model's end of turn, or after a whole context.");
+      "Without -n a reply ends with the model's end of turn, or after 2,048 tokens (at most the context).");
   return [flags] { return Chat(*flags); };
 }
 

@@ -8,7 +8,8 @@
 namespace ballast::app {
 namespace {
 
-constexpr int64_t kSinkRows = 64;  // newest prompt tokens whose attention /sinks shows
+constexpr int64_t kLongestReply = 2048;  // tokens, unless -n says otherwise
+constexpr int64_t kSinkRows = 64;        // newest prompt tokens whose attention /sinks shows
 
 double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
@@ -172,7 +173,7 @@ Status Conversation::FeedTurn(Turn turn, const Hooks& hooks) {
     if (end_of_turn_ >= 0) tokens.push_back(end_of_turn_);
     now.tokens = tokens;
   }
-  now.begin = stream_->position();
+  now.begin = std::max(stream_->position(), turns_.size() == 1 ? system_tokens_ : 0);
   BALLAST_RETURN_IF_ERROR(Feed(tokens, hooks));
   now.end = stream_->position();
   return Status();
@@ -237,8 +238,11 @@ Result<Conversation::Reply> Conversation::Say(const std::string& text, const Hoo
 Result<Conversation::Reply> Conversation::GenerateReply(const Hooks& hooks) {
   const auto began = std::chrono::steady_clock::now();
   GenerateOptions options;
-  // Without a limit of its own a reply ends with the context: beyond it the question has left the window.
-  options.max_tokens = options_.sampling.max_tokens >= 0 ? options_.sampling.max_tokens : stream_->context();
+  // A small model may never end its turn: a reply has a limit also when none is given, and never outgrows the
+  // context, beyond which its question has left the window.
+  options.max_tokens = options_.sampling.max_tokens >= 0
+                           ? options_.sampling.max_tokens
+                           : std::min<int64_t>(kLongestReply, stream_->context());
   options.stops = options_.sampling.stops;
   if (end_is_text_) {
     const std::vector<std::string> more = ChatStops(options_.format);

@@ -31,7 +31,7 @@ std::string Hint(const std::string& found, const std::vector<std::string>& known
   const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
     return EditDistance(found, a) < EditDistance(found, b);
   });
-  if (nearest != known.end() && EditDistance(found, *nearest) <= std::max<size_t>(1, found.size() / 3)) {
+  if (nearest != known.end() && EditDistance(found, *nearest) <= std::max<size_t>(2, found.size() / 3)) {
     return "did you mean " + *nearest + "?";
   }
   return help;
@@ -42,10 +42,12 @@ Status Explain(CLI::App& app, const CLI::ParseError& error) {
   CLI::App* command = app.get_subcommands().empty() ? nullptr : app.get_subcommands().front();
   const std::string help = command ? "ballast " + command->get_name() + " --help" : "ballast --help";
   const std::vector<std::string> extra = app.remaining(true);
-  if (extra.empty()) {
-    std::string text = error.what();
-    return Status(Code::kUsage, text, help);
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    const std::string text = error.what();
+    return Status::Expected(Code::kUsage, text.substr(0, text.find(':')), "one value", "none or several",
+                            help);
   }
+  if (extra.empty()) return Status(Code::kUsage, error.what(), help);
   std::vector<std::string> known;
   if (extra[0].size() > 1 && extra[0][0] == '-') {
     CLI::App* owner = command ? command : &app;

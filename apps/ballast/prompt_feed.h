@@ -1,10 +1,10 @@
 // TextCutter: token ids of a text that arrives in pieces and may never end.
 //
-// Invariants: 1. the ids are those of the whole text encoded at once: it is cut only behind a newline that is
-// followed by a printable ASCII character other than a space, where no pre-tokenizer and no merge of the
-// known vocabularies reaches across. Exceptions, each stated where it happens: a line longer than
-// kLongestLine, and Flush. 2. It holds at most kLongestLine bytes and one read. 3. BOS comes first, once,
-// when the file asks. Thread safety: one thread.
+// Invariants: 1. the ids are those of the whole text encoded at once: it is cut only at a line end, and there
+// only where the tokenizer gives the same ids for the lines around the cut in one piece and in two.
+// Exceptions, each stated where it happens: a line longer than kLongestLine, and Flush. 2. It holds at most
+// kLongestLine bytes and one read. 3. BOS comes first, once, when the file asks.
+// Thread safety: one thread.
 #ifndef BALLAST_APPS_PROMPT_FEED_H_
 #define BALLAST_APPS_PROMPT_FEED_H_
 
@@ -30,6 +30,8 @@ class TextCutter {
 
  private:
   size_t SafeCut() const;
+  bool CutsCleanly(size_t cut) const;
+  std::vector<Token> EncodeContinued(std::string_view text) const;
   std::vector<Token> Encode(std::string_view text);
 
   const Tokenizer& tokenizer_;

@@ -413,7 +413,8 @@ Runner AddRun(CLI::App& app) {
   AddSamplingFlags(*run, flags->sampling);
   run->footer(
       "Without -p and -f the prompt is read from stdin as it arrives, and answered at its end.\n"
-      "Without -n the text goes on until the model ends it, or Ctrl-C.\n\n"
+      "Without -n the text goes on until the model ends it, or Ctrl-C; with --chat for 2,048 tokens at "
+      "most.\n\n"
       "  ballast run -p \"Once upon a time\" -n 100\n"
       "  tail -f app.log | ballast run --on-idle 1000 -n 40");
   return [flags] { return Run(*flags); };

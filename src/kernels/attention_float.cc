@@ -73,11 +73,11 @@ struct FloatRows {
   HWY_INLINE V Load(int64_t row, int64_t i) const { return hn::LoadU(FloatTag(), data + row * stride + i); }
 };
 
-// out[q][c] = sum over rows of a[q][row] * rows[row][column + c], for kWide vectors of columns. Then
-// finish(q, c, sum).
-template <int kTile, int kWide, class Rows, class Finish>
-HWY_INLINE void MultiplyTile(const float* const* a, const Rows& rows, int64_t count, int64_t column,
-                             const Finish& finish) {
+// out[q * kBlockKeys + c] = sum over rows of a[q][row] * rows[row][column + c], for kWide vectors of columns.
+// Not inlined: alone, its sums stay in registers (and sanitized builds compile in time).
+template <int kTile, int kWide, class Rows>
+HWY_NOINLINE void MultiplyTile(const float* const* a, const Rows& rows, int64_t count, int64_t column,
+                               float* HWY_RESTRICT out) {
   const FloatTag d;
   V sums[kTile][kWide];
   HWY_UNROLL(8)
@@ -99,18 +99,20 @@ HWY_INLINE void MultiplyTile(const float* const* a, const Rows& rows, int64_t co
   HWY_UNROLL(8)
   for (int q = 0; q < kTile; ++q) {
     HWY_UNROLL(8)
-    for (int c = 0; c < kWide; ++c) finish(q, column + c * kLanes, sums[q][c]);
+    for (int c = 0; c < kWide; ++c) hn::Store(sums[q][c], d, out + q * kBlockKeys + c * kLanes);
   }
 }
 
-template <int kTile, class Rows, class Finish>
-HWY_INLINE void MultiplyColumns(const float* const* a, const Rows& rows, int64_t count, int64_t columns,
-                                const Finish& finish) {
-  int64_t c = 0;
-  for (; c + kCols * kLanes <= columns; c += kCols * kLanes) {
-    MultiplyTile<kTile, kCols>(a, rows, count, c, finish);
+// The same for as many columns from `column` on as go together; returns how many.
+template <int kTile, class Rows>
+HWY_INLINE int64_t MultiplyGroup(const float* const* a, const Rows& rows, int64_t count, int64_t column,
+                                 int64_t columns, float* out) {
+  if (column + kCols * kLanes <= columns) {
+    MultiplyTile<kTile, kCols>(a, rows, count, column, out);
+    return kCols * kLanes;
   }
-  for (; c < columns; c += kLanes) MultiplyTile<kTile, 1>(a, rows, count, c, finish);
+  MultiplyTile<kTile, 1>(a, rows, count, column, out);
+  return kLanes;
 }
 
 #if HWY_TARGET == HWY_SCALAR
@@ -147,8 +149,8 @@ HWY_INLINE void SumFour(V v0, V v1, V v2, V v3, float* out) {
 
 // scores[q][key] = query q . key, keys where they lie. REQUIRES: dim is a multiple of kLanes.
 template <int kTile, KvType kType>
-HWY_INLINE void ScoreStored(const float* const* query, const StoredRows<kType>& keys, int count, int64_t dim,
-                            float* HWY_RESTRICT scores) {
+HWY_NOINLINE void ScoreStored(const float* const* query, const StoredRows<kType>& keys, int count,
+                              int64_t dim, float* HWY_RESTRICT scores) {
   const FloatTag d;
   for (int k = 0; k < count; k += 4) {
     // The last keys of a block that is no multiple of 4 stand in for the missing ones.
@@ -184,15 +186,57 @@ struct Block {
   const KeyBlock* keys;
   bool pinned;
   StoredRows<kType> k, v;
-  const float* k_scale = nullptr;  // (kBlockKeys): the score scale, times the key's (q8)
-  const float* v_scale = nullptr;  // (count), q8 only
   FloatRows packed_k{nullptr, 0};  // (dim, kBlockKeys)
   FloatRows packed_v{nullptr, 0};  // (count, PaddedDim)
 };
 
-template <int kTile, KvType kType>
-HWY_INLINE void RunTile(const Item& item, const Block<kType>& block, int64_t first, float* scores) {
+// Scratch of a tile.
+struct Tile {
+  float* scores;         // (kMaxTile, kBlockKeys): products, then weights
+  float* sums;           // (kMaxTile, kBlockKeys)
+  const float* k_scale;  // (kBlockKeys): the score scale, times the key's (q8)
+  const float* v_scale;  // (kBlockKeys), or null when values have none
+};
+
+// Products in tile.scores to weights, merged into the state.
+HWY_NOINLINE void SoftmaxTile(const Item& item, bool pinned, const TileView& view, int64_t first, int queries,
+                              const Tile& tile, float* keep, float* add) {
   const FloatTag d;
+  float max[kMaxTile], sum[kMaxTile];
+  for (int q = 0; q < queries; ++q) {
+    float* s = tile.scores + q * kBlockKeys;
+    const auto score = [&](int i) HWY_ATTR {
+      return hn::Mul(hn::Load(d, s + i * kLanes), hn::Load(d, tile.k_scale + i * kLanes));
+    };
+    max[q] = BlockScores(view.lo[q], view.hi[q], score, s);
+  }
+  for (int q = 0; q < queries; ++q) {
+    float* s = tile.scores + q * kBlockKeys;
+    sum[q] = BlockWeights(s, max[q], [&](int i, V w) HWY_ATTR { hn::Store(w, d, s + i * kLanes); });
+    if (tile.v_scale == nullptr) continue;
+    for (int i = 0; i < kBlockKeys; i += kLanes) {
+      hn::Store(hn::Mul(hn::Load(d, s + i), hn::Load(d, tile.v_scale + i)), d, s + i);
+    }
+  }
+  MergeTile(item, pinned, first, queries, max, sum, keep, add);
+}
+
+// acc[q][column + c] = keep * acc + add * sums[q][c] for `columns` columns.
+HWY_NOINLINE void MergeValues(const float* sums, int queries, int64_t columns, const float* keep,
+                              const float* add, float* acc, int64_t stride) {
+  const FloatTag d;
+  for (int q = 0; q < queries; ++q) {
+    const V vkeep = hn::Set(d, keep[q]), vadd = hn::Set(d, add[q]);
+    for (int64_t c = 0; c < columns; c += kLanes) {
+      float* at = acc + q * stride + c;
+      const V part = hn::Mul(hn::Load(d, sums + q * kBlockKeys + c), vadd);
+      hn::StoreU(hn::MulAdd(hn::LoadU(d, at), vkeep, part), d, at);
+    }
+  }
+}
+
+template <int kTile, KvType kType>
+HWY_NOINLINE void RunTile(const Item& item, const Block<kType>& block, int64_t first, const Tile& tile) {
   const int64_t dim = item.shape->head_dim, padded = PaddedDim(dim);
   const int count = block.keys->count;
   const TileView view = ViewTile(item, *block.keys, first, kTile);
@@ -200,39 +244,23 @@ HWY_INLINE void RunTile(const Item& item, const Block<kType>& block, int64_t fir
   const float* query[kTile];
   for (int q = 0; q < kTile; ++q) query[q] = item.Query(block.pinned, first + q);
   if (block.packed_k.data != nullptr) {
-    MultiplyColumns<kTile>(query, block.packed_k, dim, (count + kLanes - 1) / kLanes * kLanes,
-                           [&](int q, int64_t c, V sum) { hn::Store(sum, d, scores + q * kBlockKeys + c); });
+    for (int64_t c = 0; c < count;) {
+      c += MultiplyGroup<kTile>(query, block.packed_k, dim, c, kBlockKeys, tile.scores + c);
+    }
   } else {
-    ScoreStored<kTile, kType>(query, block.k, count, dim, scores);
+    ScoreStored<kTile, kType>(query, block.k, count, dim, tile.scores);
   }
-  float max[kTile], sum[kTile], keep[kTile], add[kTile];
+  float keep[kTile], add[kTile];
+  SoftmaxTile(item, block.pinned, view, first, kTile, tile, keep, add);
   const float* weights[kTile];
-  for (int q = 0; q < kTile; ++q) {
-    float* s = scores + q * kBlockKeys;
-    const auto score = [&](int i) HWY_ATTR {
-      return hn::Mul(hn::Load(d, s + i * kLanes), hn::Load(d, block.k_scale + i * kLanes));
-    };
-    max[q] = BlockScores(view.lo[q], view.hi[q], score, s);
-  }
-  for (int q = 0; q < kTile; ++q) {
-    float* s = scores + q * kBlockKeys;
-    const auto weight = [&](int i, V w) HWY_ATTR {
-      if constexpr (kType == KvType::kQ8) w = hn::Mul(w, hn::Load(d, block.v_scale + i * kLanes));
-      hn::Store(w, d, s + i * kLanes);
-    };
-    sum[q] = BlockWeights(s, max[q], weight);
-    weights[q] = s;
-  }
-  MergeTile(item, block.pinned, first, kTile, max, sum, keep, add);
+  for (int q = 0; q < kTile; ++q) weights[q] = tile.scores + q * kBlockKeys;
   float* acc = item.state.acc + first * padded;
-  const auto merge = [&](int q, int64_t c, V part) {
-    float* at = acc + q * padded + c;
-    hn::StoreU(hn::MulAdd(part, hn::Set(d, add[q]), hn::Mul(hn::LoadU(d, at), hn::Set(d, keep[q]))), d, at);
-  };
-  if (block.packed_v.data != nullptr) {
-    MultiplyColumns<kTile>(weights, block.packed_v, count, (dim + kLanes - 1) / kLanes * kLanes, merge);
-  } else {
-    MultiplyColumns<kTile>(weights, block.v, count, dim, merge);
+  const int64_t columns = (dim + kLanes - 1) / kLanes * kLanes;
+  for (int64_t c = 0, n; c < columns; c += n) {
+    n = block.packed_v.data != nullptr
+            ? MultiplyGroup<kTile>(weights, block.packed_v, count, c, columns, tile.sums)
+            : MultiplyGroup<kTile>(weights, block.v, count, c, columns, tile.sums);
+    MergeValues(tile.sums, kTile, n, keep, add, acc + c, padded);
   }
 }
 
@@ -247,12 +275,11 @@ void PackKeys(const StoredRows<kType>& keys, int count, int64_t dim, float* row,
 }
 
 template <KvType kType>
-HWY_INLINE void RunTiles(const Item& item, const Block<kType>& block, float* scores) {
-  constexpr int kStep = kCols == 4 ? 6 : 4;
+void RunTiles(const Item& item, const Block<kType>& block, const Tile& tile) {
   int64_t j = 0;
-  for (; j + kStep <= item.queries; j += kStep) RunTile<kStep, kType>(item, block, j, scores);
-  for (; j + 3 <= item.queries; j += 3) RunTile<3, kType>(item, block, j, scores);
-  for (; j < item.queries; ++j) RunTile<1, kType>(item, block, j, scores);
+  for (; j + 6 <= item.queries; j += 6) RunTile<6, kType>(item, block, j, tile);
+  for (; j + 3 <= item.queries; j += 3) RunTile<3, kType>(item, block, j, tile);
+  for (; j < item.queries; ++j) RunTile<1, kType>(item, block, j, tile);
 }
 
 template <KvType kType>
@@ -263,11 +290,13 @@ void RunBlocks(const Item& item) {
   float* packed_k = item.work;                              // (padded, kBlockKeys)
   float* packed_v = packed_k + padded * kBlockKeys;         // (kBlockKeys, padded)
   float* scores = packed_v + padded * kBlockKeys;           // (kMaxTile, kBlockKeys)
-  float* k_scale = scores + kMaxTile * kBlockKeys;          // (kBlockKeys)
+  float* sums = scores + kMaxTile * kBlockKeys;             // (kMaxTile, kBlockKeys)
+  float* k_scale = sums + kMaxTile * kBlockKeys;            // (kBlockKeys)
   float* v_scale = k_scale + kBlockKeys;                    // (kBlockKeys)
   std::fill(scores, scores + kMaxTile * kBlockKeys, 0.0f);  // columns past a short block stay finite
   std::fill(k_scale, k_scale + kBlockKeys, shape.scale);
   std::fill(v_scale, v_scale + kBlockKeys, 0.0f);
+  const Tile tile{scores, sums, k_scale, kType == KvType::kQ8 ? v_scale : nullptr};
   for (const KeyBlock& keys : item.blocks) {
     const KvSpan& span = item.spans[keys.span];
     const int64_t row_bytes = KvRowBytes(kType, dim);
@@ -275,8 +304,6 @@ void RunBlocks(const Item& item) {
                        span.pinned,
                        {RowOf(shape, span.k, item.kv_head, keys.begin), row_bytes},
                        {RowOf(shape, span.v, item.kv_head, keys.begin), row_bytes}};
-    block.k_scale = k_scale;
-    block.v_scale = v_scale;
     if constexpr (kType == KvType::kQ8) {
       const float* ks = span.k.scale + item.kv_head * span.k.head_stride + keys.begin;
       const float* vs = span.v.scale + item.kv_head * span.v.head_stride + keys.begin;
@@ -291,7 +318,7 @@ void RunBlocks(const Item& item) {
       block.packed_k = {packed_k, kBlockKeys};
       block.packed_v = {packed_v, padded};
     }
-    RunTiles<kType>(item, block, scores);
+    RunTiles<kType>(item, block, tile);
   }
 }
 

@@ -55,10 +55,10 @@ struct Item {
     const int64_t head = (row_begin + j / group) * shape->heads + int64_t{kv_head} * group + j % group;
     return (pinned ? q->pinned : q->window) + head * shape->head_dim;
   }
-  // The keys of `block` that query j sees: [lo, hi), empty when lo >= hi.
-  void Visible(const KeyBlock& block, int64_t j, int* lo, int* hi) const {
+  // The keys of `block` that the queries of `row` see: [lo, hi), empty when lo >= hi.
+  void Visible(const KeyBlock& block, int64_t row, int* lo, int* hi) const {
     const KvSpan& span = spans[block.span];
-    const int64_t row = row_begin + j / group, first = span.first_position + block.begin;
+    const int64_t first = span.first_position + block.begin;
     const int64_t count = block.count;
     *hi = static_cast<int>(std::clamp<int64_t>(q->position[row] - first + 1, 0, count));
     *lo = span.pinned ? 0 : static_cast<int>(std::clamp<int64_t>(q->start[row] - first, 0, count));

@@ -57,8 +57,10 @@ struct TileView {
 
 HWY_INLINE TileView ViewTile(const Item& item, const KeyBlock& block, int64_t first, int tile) {
   TileView view;
+  int64_t row = item.row_begin + first / item.group, head = first % item.group;
   for (int q = 0; q < tile; ++q) {
-    item.Visible(block, first + q, &view.lo[q], &view.hi[q]);
+    item.Visible(block, row, &view.lo[q], &view.hi[q]);
+    if (++head == item.group) head = 0, ++row;
     view.any |= view.lo[q] < view.hi[q];
   }
   return view;
@@ -71,11 +73,12 @@ template <class Score>
 HWY_INLINE float BlockScores(int lo, int hi, const Score& score, float* HWY_RESTRICT scores) {
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> di;
-  auto vmax = hn::Set(d, -kScoreLimit);
+  const auto lowest = hn::Set(d, -kScoreLimit);  // else keys that all score less would weigh nothing
+  auto vmax = lowest;
   if (lo <= 0 && hi >= kBlockKeys) {
     HWY_UNROLL(8)
     for (int i = 0; i < kParts; ++i) {
-      const auto s = score(i);
+      const auto s = hn::Max(score(i), lowest);
       hn::Store(s, d, scores + i * kLanes);
       vmax = hn::Max(vmax, s);
     }
@@ -84,7 +87,7 @@ HWY_INLINE float BlockScores(int lo, int hi, const Score& score, float* HWY_REST
     const auto vlo = hn::Set(di, lo), vhi = hn::Set(di, hi);
     for (int i = 0; i < kParts; ++i) {
       const auto key = hn::Iota(di, i * kLanes);
-      auto s = hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, vlo)), hidden, score(i));
+      auto s = hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, vlo)), hidden, hn::Max(score(i), lowest));
       s = hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, vhi)), s, hidden);
       hn::Store(s, d, scores + i * kLanes);
       vmax = hn::Max(vmax, s);

@@ -107,10 +107,12 @@ HWY_INLINE void Tile(const uint8_t* const* w, const float* x, int64_t cols, floa
   for (; c + lanes <= cols; c += lanes) {
     VF wv[4];
 #pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k) {
-      wv[k] = From::Vector(w[k], c);
-      // Decode reads four short rows side by side, too short for the hardware to foresee the next.
-      if constexpr (!std::is_same_v<From, FromF32>) hwy::Prefetch(w[k] + 2 * c + 4096);
+    for (int k = 0; k < 4; ++k) wv[k] = From::Vector(w[k], c);
+    if constexpr (!std::is_same_v<From, FromF32>) {
+      // Decode reads four short rows side by side, which the hardware does not foresee: fetch the next four
+      // as one stream, at the pace they are read.
+      const uint8_t* ahead = w[0] + (w[1] - w[0]) * 4 + 8 * c;
+      for (int64_t i = 0; i < 8 * lanes; i += 64) hwy::Prefetch(ahead + i);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < NX; ++r) {

@@ -8,10 +8,13 @@ import pytest
 from conftest import BALLAST, LIMIT, Terminal, ballast, environment, refused
 
 GREEDY = ["--temp", 0, "-n", 16]
+# Where texts are compared across two ways of feeding, or knowledge is asked: with 135M parameters near ties abound,
+# and quantised arithmetic rounds them either way.
+EXACT = ["--compute", "f32", "--kv", "f32"]
 
 
 def test_piped_lines_are_messages():
-    outcome = ballast("chat", *GREEDY, stdin="What is the capital of France?\n\n   \nAnd of Italy?\n")
+    outcome = ballast("chat", *GREEDY, *EXACT, stdin="What is the capital of France?\n\n   \nAnd of Italy?\n")
     assert outcome.code == 0, outcome.err
     assert "Paris" in outcome.text
     assert len([line for line in outcome.text.splitlines() if line]) >= 2
@@ -41,8 +44,9 @@ def test_commands_are_not_sent_and_unknown_ones_are_told():
 
 
 def test_the_conversation_is_remembered_within_the_window():
-    outcome = ballast("chat", "--temp", 0, "-n", 40, stdin="My name is Ada. Say hello to me by name.\nWhat is my name?\n")
-    assert "Ada" in outcome.text
+    outcome = ballast("chat", "--temp", 0, "-n", 24, *EXACT,
+                      stdin="The secret word is banana.\nWhat is the secret word?\n")
+    assert "banana" in outcome.text.splitlines()[-1]
 
 
 def test_it_tells_when_turns_leave_the_window_once_per_event():
@@ -77,11 +81,11 @@ def test_pin_system_needs_a_system_prompt():
 
 
 def test_regen_replaces_the_last_reply(tmp_path):
-    outcome = ballast("chat", "-n", 16, "--temp", 0, "--json", stdin="Hello\nHow are you?\n/regen\n")
+    outcome = ballast("chat", "-n", 16, "--temp", 0, *EXACT, "--json", stdin="Hello\nHow are you?\n/regen\n")
     assert outcome.code == 0, outcome.err
     messages = outcome.json["messages"]
     assert [m["role"] for m in messages] == ["user", "assistant"] * 2
-    plain = ballast("chat", "-n", 16, "--temp", 0, "--json", stdin="Hello\nHow are you?\n").json["messages"]
+    plain = ballast("chat", "-n", 16, "--temp", 0, *EXACT, "--json", stdin="Hello\nHow are you?\n").json["messages"]
     assert messages == plain  # greedy: the same history gives the same reply
     again = ballast("chat", stdin="/regen\n")
     assert again.code == 0 and "a reply to replace" in again.err
@@ -97,11 +101,12 @@ def test_regen_after_turns_have_left_feeds_what_fits():
 
 def test_save_and_load_carry_on_the_same_conversation(tmp_path):
     path = tmp_path / "talk.json"
-    first = ballast("chat", *GREEDY, "--json", "--system", "Be brief.", stdin=f"Hello\nHow are you?\n/save {path}\nWhat is water?\n")
+    first = ballast("chat", *GREEDY, *EXACT, "--json", "--system", "Be brief.",
+                    stdin=f"Hello\nHow are you?\n/save {path}\nWhat is water?\n")
     assert first.code == 0, first.err
     saved = json.loads(path.read_text())
     assert saved["system"] == "Be brief." and len(saved["messages"]) == 4
-    second = ballast("chat", *GREEDY, "--json", stdin=f"/load {path}\nWhat is water?\n")
+    second = ballast("chat", *GREEDY, *EXACT, "--json", stdin=f"/load {path}\nWhat is water?\n")
     assert second.code == 0, second.err
     assert second.json["messages"] == first.json["messages"]
     assert second.json["system"] == "Be brief."

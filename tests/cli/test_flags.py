@@ -11,7 +11,7 @@ from conftest import SMOL, ballast, refused
     (["run", "--frobnicate", "-p", "x"], ["--frobnicate", "hint: ballast run --help"]),
     (["run", "--tmep", "0"], ["--tmep", "did you mean --temp?"]),
     (["run", "-p", "x", "stray"], ["stray"]),
-    (["run", "-p", "x", "-n"], ["-n"]),
+    (["run", "-p", "x", "-n"], ["--max-tokens", "value"]),
     (["run", "-p", "x", "-n", "two"], ["--max-tokens", '"two"']),
     (["run", "-p", "x", "-n", "5x"], ["--max-tokens", '"5x"']),
     (["run", "-p", "x", "-n", ""], ["--max-tokens"]),

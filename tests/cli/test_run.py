@@ -222,14 +222,15 @@ def test_ctrl_c_during_a_long_prompt(tmp_path):
 
 def test_text_comes_while_the_pipe_is_still_open():
     """`tail -f | ...` waited for an end that never comes (claude-code#34455)."""
-    process = subprocess.Popen([BALLAST, "run", "--on-idle", "300", "-n", "6", "--temp", "0"], stdin=subprocess.PIPE,
+    process = subprocess.Popen([BALLAST, "run", "--on-idle", "300", "-n", "6", "--temp", "0", "--logit-bias",
+                                "198=-inf"], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, env=environment())
     for line in (b"12:00 disk almost full\n", b"12:01 disk full\n"):
         process.stdin.write(line)
         process.stdin.flush()
         killer = threading.Timer(LIMIT, process.kill)
         killer.start()
-        assert process.stdout.readline()
+        assert process.stdout.readline()  # one line: token 198, the newline, is banned
         killer.cancel()
     process.stdin.close()
     assert process.stdout.read() == b""  # nothing new, nothing to add
@@ -254,7 +255,8 @@ def test_off_a_terminal_nothing_is_animated_or_coloured():
 
 
 def test_chat_wraps_the_prompt_and_ends_with_the_turn():
-    outcome = ballast("run", "--chat", "-p", "What is the capital of France?", "--json", *GREEDY)
+    outcome = ballast("run", "--chat", "-p", "What is the capital of France?", "--json", "--compute", "f32", "-n", 40,
+                      *GREEDY)
     assert outcome.code == 0, outcome.err
     assert outcome.json["stop_reason"] == "end"
     assert "Paris" in outcome.json["text"]

@@ -70,8 +70,8 @@ std::vector<double> Golden(const std::string& name, int64_t limit) {
 class StreamGolden : public ::testing::TestWithParam<const char*> {};
 
 // A 64-slot cache rolls over within the sanitizers' short run too.
-constexpr int64_t kF32Limit = kSanitized ? 90 : 600;
-constexpr int64_t kFastLimit = kSanitized ? 90 : 1400;
+constexpr int64_t kF32Limit = kSanitized ? 80 : 500;
+constexpr int64_t kFastLimit = kSanitized ? 80 : 1400;
 
 TEST_P(StreamGolden, F32AgreesOnEveryToken) {
   const LoadedModel* loaded = SmolLm2(Compute::kF32);
@@ -119,7 +119,7 @@ TEST(RollOver, NoSinksNoCoherence) {
 TEST(RollOver, ChunkSizeChangesNothing) {
   const LoadedModel* loaded = SmolLm2(Compute::kF32);
   ASSERT_NE(loaded, nullptr);
-  constexpr int64_t kLimit = kSanitized ? 80 : 200;
+  constexpr int64_t kLimit = kSanitized ? 70 : 130;
   const std::vector<float> one = Nll(*loaded, "sinks_1_63", KvType::kF32, kLimit, 1);
   ASSERT_EQ(one.size(), static_cast<size_t>(kLimit - 1));
   for (const int64_t chunk : {97, 256}) {

@@ -242,7 +242,8 @@ TEST_P(AttentionTest, ManyRowsEqualOneRowAtATime) {
         // Another order of the float sums: 1e-6 of the largest values, which are about 4.
         ASSERT_NEAR(call.out[i], single.out[i], rounds ? 1e-4 : 4e-6) << i;
       }
-      for (size_t i = 0; i < call.mass.size(); ++i) ASSERT_NEAR(call.mass[i], single.mass[i], rounds ? 1e-4 : 2e-6) << i;
+      for (size_t i = 0; i < call.mass.size(); ++i)
+        ASSERT_NEAR(call.mass[i], single.mass[i], rounds ? 1e-4 : 2e-6) << i;
     }
   }
 }
@@ -306,6 +307,31 @@ TEST_P(AttentionTest, HugeScoresStayFinite) {
         }
         for (float m : call.mass) ASSERT_TRUE(m >= 0 && m <= 1);
       }
+    }
+  }
+}
+
+// A lone key has all the weight, however low it scores.
+TEST_P(AttentionTest, ALoneKeyIsTheAnswerWhateverItsScore) {
+  std::mt19937 generator(8);
+  for (KvType kv : {KvType::kF32, KvType::kQ8}) {
+    std::deque<SpanStore> stores;
+    Call call;
+    call.shape = {1, 1, 64, 1.0f, kv, Compute::kFast};
+    stores.emplace_back(kv, 1, 64, 1, generator, 1.0f);
+    call.spans = {stores.back().At(9, true)};
+    for (float size : {-1e2f, -1e20f, -1e30f, -1e36f, 1e36f}) {
+      call.pinned.clear();
+      for (int i = 0; i < 64; ++i) {
+        const double key = Element(kv, call.spans[0].k, 0, 64, i);
+        call.pinned.push_back(key < 0 ? -size : size);
+      }
+      call.window = call.pinned;
+      call.position = {10};
+      call.start = {10};
+      call.Run();
+      ExpectDefinition(call, 1e-4);
+      EXPECT_FLOAT_EQ(call.mass[0], 1);
     }
   }
 }
