@@ -14,7 +14,7 @@ constexpr int64_t kMostMessages = 1 << 20;  // of a transcript
 
 // With --json stdout is for the one document.
 Status Show(const ChatSession& session, const std::string& text) {
-  if (!session.json) return Print(text);
+  if (!session.json) return Print(session.edited ? text + "\n" : text);
   Note(text.substr(0, text.find_last_not_of('\n') + 1));
   return Status();
 }
@@ -189,7 +189,12 @@ std::string HeatMap(const std::vector<double>& mass, int layers, int heads) {
   const bool utf8 = Utf8Locale();
   const std::array<const char*, 6> marks = utf8 ? std::array<const char*, 6>{"·", "░", "░", "▒", "▓", "█"}
                                                 : std::array<const char*, 6>{".", "-", "-", "+", "*", "#"};
+  const auto mark = [&marks](double share) {
+    const auto level = share < 0.05 ? 0 : std::min(5, 1 + static_cast<int>(share * 5));
+    return marks[static_cast<size_t>(level)];
+  };
   const int per_line = (heads + kMostLines - 1) / kMostLines;
+  std::vector<double> layer_mean(static_cast<size_t>(layers), 0.0);
   std::string text;
   for (int head = 0; head < heads; head += per_line) {
     const int last = std::min(heads, head + per_line);
@@ -197,13 +202,15 @@ std::string HeatMap(const std::vector<double>& mass, int layers, int heads) {
     for (int layer = 0; layer < layers; ++layer) {
       double sum = 0;
       for (int h = head; h < last; ++h) sum += mass[static_cast<size_t>(layer) * heads + h];
-      const double share = sum / (last - head);
-      const auto level = share < 0.05 ? 0 : std::min(5, 1 + static_cast<int>(share * 5));
-      line += marks[static_cast<size_t>(level)];
+      layer_mean[static_cast<size_t>(layer)] += sum / heads;
+      line += mark(sum / (last - head));
     }
     text += Row(last - head == 1 ? fmt::format("head {}", head) : fmt::format("heads {}-{}", head, last - 1),
                 line);
   }
+  std::string means;
+  for (double share : layer_mean) means += mark(share);
+  text += Row("layer mean", means);
   return text;
 }
 
@@ -225,7 +232,9 @@ Status Sinks(ChatSession& session, const std::string&) {
       fmt::format("  Attention paid to the {} pinned tokens, over the newest {} tokens of your message\n\n",
                   chat.stream().pinned(), chat.sink_rows());
   text += HeatMap(mass, config.layers, config.heads);
-  text += Row("", fmt::format("layer 0 to {}", config.layers - 1)) + "\n";
+  text += Row("", fmt::format("layers 0 to {}{}", config.layers - 1,
+                              Utf8Locale() ? "; · under 5%, ░ ▒ ▓ █ more" : "")) +
+          "\n";
   text += Row("mean", fmt::format("{:.0f}% of all attention", 100 * total / count));
   text += Row("heads",
               fmt::format("{} of {} ({:.0f}%) spend over 5% there", over, mass.size(), 100 * over / count));

@@ -299,7 +299,8 @@ std::string PlotSvg(const Evaluation& evaluation, const Loaded& loaded) {
   plot.x_label = "tokens fed";
   plot.y_label = "perplexity";
   for (const RolloverRun& run : runs) {
-    CurvePlot::Curve curve{RunLabel(run), {}};
+    // One look per policy, in every picture: sinks is the solid line.
+    CurvePlot::Curve curve{RunLabel(run), static_cast<int>(run.policy), {}};
     for (const PerplexityBlock& b : run.curve) {
       curve.points.push_back({static_cast<double>(b.from + b.to) / 2, b.perplexity});
     }

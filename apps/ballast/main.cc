@@ -37,6 +37,26 @@ std::string Hint(const std::string& found, const std::vector<std::string>& known
   return help;
 }
 
+// Help without the environment twin beside every flag: one line says it for all.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_type_size() != 0 && option->get_expected_max() > 0 && !option->get_type_name().empty()
+               ? " " + option->get_type_name()
+               : "";
+  }
+  std::string make_footer(const CLI::App* app) const override {
+    return CLI::Formatter::make_footer(app) +
+           "\nEvery flag has an environment twin, e.g. BALLAST_CONTEXT for --context; the flag wins.\n";
+  }
+};
+
+std::string HelpText(const CLI::App& app) {
+  std::string text = app.help();
+  for (size_t i = text.find("\n\n\n"); i != std::string::npos; i = text.find("\n\n\n", i)) text.erase(i, 1);
+  return text;
+}
+
 // What CLI11 left over or refused, in our own words.
 Status Explain(CLI::App& app, const CLI::ParseError& error) {
   CLI::App* command = app.get_subcommands().empty() ? nullptr : app.get_subcommands().front();
@@ -82,10 +102,10 @@ Status ChooseIsa() {
 int Dispatch(int argc, char** argv) {
   CLI::App app("Language models that talk for ever on a fixed-size cache.", "ballast");
   app.set_version_flag("--version", "ballast " BALLAST_VERSION, "Print the version");
-  app.get_formatter()->column_width(34);
-  app.footer(
-      "Every flag has an environment twin, BALLAST_<NAME>; the flag wins.\n`ballast COMMAND --help` says "
-      "more.");
+  app.formatter(std::make_shared<HelpFormatter>());  // commands take theirs from here
+  app.get_formatter()->column_width(30);
+  app.set_help_flag("-h,--help", "Print this help");
+  app.footer("`ballast COMMAND --help` says more.");
   const std::vector<std::pair<std::string, Runner>> commands = {
       {"chat", AddChat(app)},   {"run", AddRun(app)},         {"eval", AddEval(app)},
       {"probe", AddProbe(app)}, {"inspect", AddInspect(app)},
@@ -94,7 +114,7 @@ int Dispatch(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const Status printed = Print(app.help());
+    const Status printed = Print(HelpText(app));
     return printed.ok() ? 0 : Fail(printed);
   } catch (const CLI::CallForVersion&) {
     const Status printed = Print("ballast " BALLAST_VERSION "\n");

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 
@@ -36,6 +37,8 @@ struct RunFlags {
   int64_t on_idle = 0;  // ms; 0: off
   bool stats = false;
   bool chat = false;
+  bool prompt_given = false;  // by -p, or by its variable while -f was not
+  bool file_given = false;
   CLI::Option* prompt_option = nullptr;
   CLI::Option* file_option = nullptr;
   CLI::Option* system_option = nullptr;
@@ -200,7 +203,7 @@ class Completion {
     options.on_step = [&](int64_t done) {
       if (total_bytes_ > 0) {
         progress_->Update(static_cast<double>(read_bytes_) / static_cast<double>(total_bytes_));
-      } else if (flags_.prompt_option->count() > 0) {
+      } else if (flags_.prompt_given) {
         progress_->Update(static_cast<double>(done) / static_cast<double>(count));
       } else {
         progress_->Count(position + done);
@@ -272,9 +275,9 @@ struct Source {
 };
 
 Status OpenSource(const RunFlags& flags, Source* source) {
-  if (flags.prompt_option->count() > 0) return Status();
-  const bool standard = flags.file_option->count() == 0 || flags.file == "-";
-  if (standard && StdinIsTerminal() && flags.file_option->count() == 0) {
+  if (flags.prompt_given) return Status();
+  const bool standard = !flags.file_given || flags.file == "-";
+  if (standard && StdinIsTerminal() && !flags.file_given) {
     return Status::Expected(Code::kUsage, "prompt", "-p TEXT, -f FILE or text on stdin", "none",
                             "ballast run -p \"Once upon a time\"; for a conversation: ballast chat");
   }
@@ -291,8 +294,22 @@ Status OpenSource(const RunFlags& flags, Source* source) {
   return Status();
 }
 
+// A flag on the command line wins over the other one's environment twin.
+void ChoosePrompt(RunFlags& flags) {
+  const auto from_variable = [](const std::string& value, const char* name) {
+    const char* text = std::getenv(name);
+    return text != nullptr && value == text;
+  };
+  flags.prompt_given = flags.prompt_option->count() > 0;
+  flags.file_given = flags.file_option->count() > 0;
+  if (!flags.prompt_given || !flags.file_given) return;
+  const bool prompt_set = from_variable(flags.prompt, "BALLAST_PROMPT");
+  const bool file_set = from_variable(flags.file, "BALLAST_FILE");
+  if (prompt_set != file_set) (prompt_set ? flags.prompt_given : flags.file_given) = false;
+}
+
 Status CheckFlags(const RunFlags& flags) {
-  if (flags.prompt_option->count() > 0 && flags.file_option->count() > 0) {
+  if (flags.prompt_given && flags.file_given) {
     return Status::Expected(Code::kUsage, "prompt", "one of -p and -f", "both");
   }
   if (flags.on_idle < 0) {
@@ -370,7 +387,8 @@ int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& st
   return Finish(flags, outcome, loaded, (*chat)->stream(), (*chat)->sampler().seed(), status);
 }
 
-int Run(const RunFlags& flags) {
+int Run(RunFlags& flags) {
+  ChoosePrompt(flags);
   if (Status status = CheckFlags(flags); !status.ok()) return Fail(status);
   Result<std::string> policy = OnePolicy(flags.common);
   if (!policy.ok()) return Fail(policy.status());

@@ -22,7 +22,7 @@ std::string Text(double value) {
   return buffer;
 }
 
-Status Refuse(std::string_view flag, std::string_view expected, std::string found) {
+Status Refuse(std::string_view flag, std::string_view expected, std::string_view found) {
   return Status::Expected(Code::kUsage, flag, expected, found);
 }
 

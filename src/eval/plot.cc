@@ -109,7 +109,9 @@ void DrawGrid(Canvas& canvas, const Axis& x, const Axis& y) {
   canvas.Line("axis", x.from, y.from, x.from, y.to);
 }
 
-void DrawCurve(Canvas& canvas, const Axis& x, const Axis& y, size_t style, const CurvePlot::Curve& curve) {
+int StyleOf(const CurvePlot::Curve& curve) { return std::clamp(curve.style, 0, kStyles - 1); }
+
+void DrawCurve(Canvas& canvas, const Axis& x, const Axis& y, const CurvePlot::Curve& curve) {
   std::string path;
   bool pen_down = false;
   size_t drawn = 0;
@@ -123,13 +125,13 @@ void DrawCurve(Canvas& canvas, const Axis& x, const Axis& y, size_t style, const
     ++drawn;
   }
   if (drawn == 1) path += "h4";  // a single block is still worth seeing
-  if (drawn > 0) canvas.Raw("<path class=\"line c{}\" d=\"{}\"/>\n", style % kStyles, path);
+  if (drawn > 0) canvas.Raw("<path class=\"line c{}\" d=\"{}\"/>\n", StyleOf(curve), path);
 }
 
 void DrawLegend(Canvas& canvas, const CurvePlot& plot) {
   double at = kLeft;
   for (size_t i = 0; i < plot.curves.size(); ++i) {
-    canvas.Raw("<path class=\"line c{}\" d=\"M{:.1f} 74h26\"/>\n", i % kStyles, at);
+    canvas.Raw("<path class=\"line c{}\" d=\"M{:.1f} 74h26\"/>\n", StyleOf(plot.curves[i]), at);
     canvas.Text("ink", at + 32, 78.5, "start", plot.curves[i].label);
     at += 54 + 7.2 * static_cast<double>(plot.curves[i].label.size());
   }
@@ -203,13 +205,15 @@ std::vector<double> LinearTicks(double low, double high, int most) {
 std::vector<double> LogTicks(double low, double high) {
   std::vector<double> ticks;
   if (!(low > 0) || !(high > low)) return ticks;
-  const bool sparse = high / low > 1e4;  // powers of ten alone are enough
+  const double span = high / low;
+  std::vector<double> leads = {1};  // powers of ten alone
+  if (span <= 1e4) leads = {1, 2, 5};
+  if (span <= 30) leads = {1, 2, 3, 5, 7};
   for (int exponent = static_cast<int>(std::floor(std::log10(low))); std::pow(10, exponent) <= high;
        ++exponent) {
-    for (const double lead : {1.0, 2.0, 5.0}) {
+    for (const double lead : leads) {
       const double tick = lead * std::pow(10, exponent);
-      if (tick < low * (1 - 1e-9) || tick > high * (1 + 1e-9) || (sparse && lead != 1.0)) continue;
-      ticks.push_back(tick);
+      if (tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9)) ticks.push_back(tick);
     }
   }
   return ticks;
@@ -242,7 +246,7 @@ std::string RenderCurves(const CurvePlot& plot) {
     canvas.Line("mark", x.At(mark.x), kBottom, x.At(mark.x), kTop);
     canvas.Text("marktext", x.At(mark.x) + 6, kTop + 12, "start", mark.label);
   }
-  for (size_t i = 0; i < plot.curves.size(); ++i) DrawCurve(canvas, x, y, i, plot.curves[i]);
+  for (const CurvePlot::Curve& curve : plot.curves) DrawCurve(canvas, x, y, curve);
   canvas.Text("soft", (x.from + x.to) / 2, kHeight - 18, "middle", plot.x_label);
   canvas.SidewaysText("soft", 20, (y.from + y.to) / 2, plot.y_label + (y.log ? " (log scale)" : ""));
   return canvas.Finish();

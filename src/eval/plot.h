@@ -23,6 +23,7 @@ struct CurvePlot {
   std::string y_label;
   struct Curve {
     std::string label;
+    int style = 0;                  // 0 to 5: colour and dashes; 0 is the solid one
     std::vector<PlotPoint> points;  // x rising; a point whose y is not a positive number breaks the line
   };
   std::vector<Curve> curves;  // the legend keeps their order
@@ -48,7 +49,7 @@ std::string RenderHeatMap(const HeatPlot& plot);
 // `text` with the characters XML reserves, and control characters, made harmless.
 std::string EscapeXml(std::string_view text);
 
-// Places of ticks in [low, high]: 1, 2 or 5 times a power of ten.
+// Places of ticks in [low, high]: 1, 2 or 5 times a power of ten (also 3 and 7 on a short logarithmic axis).
 std::vector<double> LinearTicks(double low, double high, int most);
 std::vector<double> LogTicks(double low, double high);
 

@@ -47,7 +47,7 @@ class NllStats {
   std::vector<PerplexityBlock> Curve() const;
 
  private:
-  static constexpr size_t kMaxBins = 64;
+  static constexpr size_t kMaxBins = 32;
   static constexpr int64_t kFirstBin = 32;  // tokens
   struct Bins {
     int64_t width = 0;         // predicted positions per bin

@@ -235,7 +235,7 @@ void GgufReader::ReadNumbers(uint64_t count, MetaValue* out) {
   for (uint64_t i = 0; i < count; ++i) {
     Stored stored;
     std::memcpy(&stored, src + i * sizeof(Stored), sizeof(Stored));
-    values[i] = static_cast<Wide>(stored);
+    values[i] = Wide{stored};
   }
   pos_ += count * sizeof(Stored);
   *out = std::move(values);

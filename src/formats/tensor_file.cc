@@ -17,17 +17,17 @@ std::string DescribeValue(const MetaValue& value) {
     return "an array of " + std::to_string(count) + " " + std::string(of);
   };
   struct Visitor {
-    decltype(array) Array;
+    decltype(array) list;
     std::string operator()(int64_t v) const { return std::to_string(v); }
     std::string operator()(uint64_t v) const { return std::to_string(v); }
     std::string operator()(double v) const { return "the number " + std::to_string(v); }
     std::string operator()(bool v) const { return v ? "true" : "false"; }
     std::string operator()(const std::string& v) const { return "the text " + QuoteName(v); }
-    std::string operator()(const std::vector<int64_t>& v) const { return Array("integers", v.size()); }
-    std::string operator()(const std::vector<uint64_t>& v) const { return Array("integers", v.size()); }
-    std::string operator()(const std::vector<double>& v) const { return Array("numbers", v.size()); }
-    std::string operator()(const std::vector<bool>& v) const { return Array("bools", v.size()); }
-    std::string operator()(const std::vector<std::string>& v) const { return Array("strings", v.size()); }
+    std::string operator()(const std::vector<int64_t>& v) const { return list("integers", v.size()); }
+    std::string operator()(const std::vector<uint64_t>& v) const { return list("integers", v.size()); }
+    std::string operator()(const std::vector<double>& v) const { return list("numbers", v.size()); }
+    std::string operator()(const std::vector<bool>& v) const { return list("bools", v.size()); }
+    std::string operator()(const std::vector<std::string>& v) const { return list("strings", v.size()); }
   };
   return std::visit(Visitor{array}, value);
 }

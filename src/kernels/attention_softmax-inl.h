@@ -70,7 +70,7 @@ HWY_INLINE TileView ViewTile(const Item& item, const KeyBlock& block, int64_t fi
 // First: scores (kBlockKeys) is filled from score(i), its vector i, with keys outside lo <= key < hi pushed
 // down to a weight of exactly 0. Returns the largest score, -kScoreLimit when nothing is visible.
 template <class Score>
-HWY_INLINE float BlockScores(int lo, int hi, const Score& score, float* HWY_RESTRICT scores) {
+HWY_INLINE float BlockScores(int lo, int hi, const Score& score, float* scores) {
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> di;
   const auto lowest = hn::Set(d, -kScoreLimit);  // else keys that all score less would weigh nothing
@@ -98,7 +98,7 @@ HWY_INLINE float BlockScores(int lo, int hi, const Score& score, float* HWY_REST
 
 // Second: weight(i, v) takes vector i of exp(score - max). Returns the sum of the weights.
 template <class Weight>
-HWY_INLINE float BlockWeights(const float* HWY_RESTRICT scores, float max, const Weight& weight) {
+HWY_INLINE float BlockWeights(const float* scores, float max, const Weight& weight) {
   const FloatTag d;
   const auto vmax = hn::Set(d, max);
   auto sum = hn::Zero(d);

@@ -66,6 +66,12 @@ def test_environment_twins_work_and_the_flag_wins():
     assert ballast("run", "-p", "x", "-n", 0, env={"BALLAST_JSON": "0"}).out == b""
 
 
+def test_a_prompt_flag_wins_over_the_other_ones_variable(tmp_path):
+    (tmp_path / "p").write_text("one two three four five six")
+    assert ballast("run", "-p", "x", "-n", 0, "--json", env={"BALLAST_FILE": tmp_path / "p"}).json["tokens_in"] == 1
+    assert ballast("run", "-f", tmp_path / "p", "-n", 0, "--json", env={"BALLAST_PROMPT": "x"}).json["tokens_in"] == 6
+
+
 def test_an_empty_variable_counts_as_unset():
     assert ballast("run", "-p", "x", "-n", 0, env={"BALLAST_THREADS": ""}).code == 0
 

@@ -19,7 +19,7 @@ CurvePlot Plot(std::vector<PlotPoint> points) {
   plot.title = "a < b & \"c\"";
   plot.x_label = "tokens";
   plot.y_label = "perplexity";
-  plot.curves.push_back({"one", std::move(points)});
+  plot.curves.push_back({"one", 0, std::move(points)});
   plot.marks.push_back({50, "full"});
   return plot;
 }
@@ -74,7 +74,8 @@ TEST(Plot, HeightsAreProportional) {
 TEST(Plot, TicksAreRoundNumbers) {
   EXPECT_THAT(LinearTicks(0, 12000, 12),
               ElementsAre(0, 1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000, 9000, 10000, 11000, 12000));
-  EXPECT_THAT(LogTicks(9, 110), ElementsAre(10, 20, 50, 100));
+  EXPECT_THAT(LogTicks(9, 110), ElementsAre(10, 20, 30, 50, 70, 100));
+  EXPECT_THAT(LogTicks(9, 1100), ElementsAre(10, 20, 50, 100, 200, 500, 1000));
   EXPECT_TRUE(LinearTicks(1, 1, 5).empty());
   EXPECT_TRUE(LogTicks(0, 10).empty());
 }

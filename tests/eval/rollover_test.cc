@@ -174,7 +174,7 @@ TEST(NllStats, CurveStaysSmall) {
     NllStats stats(0);
     for (int i = 0; i < n; ++i) stats.Add(0.001 * (i % 1000));
     const std::vector<PerplexityBlock> curve = stats.Curve();
-    EXPECT_LE(curve.size(), 64u);
+    EXPECT_LE(curve.size(), 32u);
     double sum = 0;
     int64_t at = 0;
     for (const PerplexityBlock& b : curve) {
