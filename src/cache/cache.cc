@@ -11,7 +11,7 @@ Result<KvCache> KvCache::Create(const CachePlan& plan, const std::vector<LayerSh
   for (const LayerShape& l : layers) {
     const Layout layout = l.local_window > 0 ? Layout{0, l.local_window} : plan.layout;
     cache.layouts_.push_back(layout);
-    shapes.push_back({l.kv_heads, l.head_dim, layout.capacity()});
+    shapes.push_back({l.kv_heads, l.head_dim, layout.pinned, layout.window});
   }
   BALLAST_ASSIGN_OR_RETURN(cache.store_, KvStore::Create(shapes, type));
   return cache;
@@ -34,22 +34,23 @@ Status KvCache::CheckRoom(int64_t n) const {
 KvCache::Spans KvCache::Visible(int layer, int64_t n, const KvBuffer& chunk_k,
                                 const KvBuffer& chunk_v) const {
   const Layout& law = layouts_[layer];
-  const KvBuffer& k = store_.keys(layer);
-  const KvBuffer& v = store_.values(layer);
   Spans spans;
-  const auto add = [&spans](const KvBuffer& kb, const KvBuffer& vb, const Layout::Run& run, bool pinned) {
-    if (run.count <= 0) return;
-    spans.data[spans.count++] =
-        KvSpan{kb.View(run.slot), vb.View(run.slot), run.count, run.first_position, pinned};
+  const auto add = [&spans](const KvBuffer& k, const KvBuffer& v, int64_t row, int64_t count, int64_t first,
+                            bool pinned) {
+    if (count > 0) spans.data[spans.count++] = KvSpan{k.View(row), v.View(row), count, first, pinned};
   };
   const int64_t end = position_ + n;
-  add(k, v, {0, std::min(law.pinned, end), 0}, true);
+  const KvStore::Part& sinks = store_.pinned(layer);
+  add(sinks.k, sinks.v, 0, std::min(law.pinned, end), 0, true);
   // A single token sits in the ring already; it evicted exactly what its own law evicts.
   const int64_t ring_end = n == 1 ? end : position_;
-  for (const Layout::Run& run : law.Runs(Start(layer, position_), ring_end)) add(k, v, run, false);
+  const KvStore::Part& ring = store_.ring(layer);
+  for (const Layout::Run& run : law.Runs(Start(layer, position_), ring_end)) {
+    add(ring.k, ring.v, run.slot - law.pinned, run.count, run.first_position, false);
+  }
   if (n > 1) {
     const int64_t first = std::max(position_, law.pinned);
-    add(chunk_k, chunk_v, {0, end - first, first}, false);
+    add(chunk_k, chunk_v, 0, end - first, first, false);
   }
   return spans;
 }
@@ -60,9 +61,10 @@ void KvCache::Commit(int layer, int64_t n, const KvBuffer& chunk_k, const KvBuff
   const int64_t end = position_ + n;
   const int64_t first = std::max(position_, law.pinned);
   const int64_t from = std::max(first, end - law.window);
+  const KvStore::Part& ring = store_.ring(layer);
   for (const Layout::Run& run : law.Runs(from, end)) {
-    CopyRows(chunk_k, run.first_position - first, store_.keys(layer), run.slot, run.count);
-    CopyRows(chunk_v, run.first_position - first, store_.values(layer), run.slot, run.count);
+    CopyRows(chunk_k, run.first_position - first, ring.k, run.slot - law.pinned, run.count);
+    CopyRows(chunk_v, run.first_position - first, ring.v, run.slot - law.pinned, run.count);
   }
 }
 

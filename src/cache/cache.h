@@ -60,8 +60,16 @@ class KvCache {
   };
   Spans Visible(int layer, int64_t n, const KvBuffer& chunk_k, const KvBuffer& chunk_v) const;
 
-  const KvBuffer& keys(int layer) const { return store_.keys(layer); }
-  const KvBuffer& values(int layer) const { return store_.values(layer); }
+  // Where stream position t of `layer` lives: a row of its part's buffers.
+  struct Place {
+    const KvStore::Part* part;
+    int64_t row;
+  };
+  Place PlaceOf(int layer, int64_t t) const {
+    const Layout& law = layouts_[layer];
+    return t < law.pinned ? Place{&store_.pinned(layer), t}
+                          : Place{&store_.ring(layer), law.Slot(t) - law.pinned};
+  }
 
   // Copies the chunk's rows into the ring (only those that will still be live), after every query has read.
   void Commit(int layer, int64_t n, const KvBuffer& chunk_k, const KvBuffer& chunk_v);

@@ -42,20 +42,25 @@ class KvStore {
   struct LayerShape {
     int kv_heads = 0;
     int head_dim = 0;
-    int64_t slots = 0;
+    int64_t pinned = 0;  // rows of the pinned buffers
+    int64_t window = 0;  // rows of the ring buffers
+  };
+  // Keys and values of one part of a layer.
+  struct Part {
+    KvBuffer k, v;
   };
   static Result<KvStore> Create(const std::vector<LayerShape>& layers, KvType type);
 
-  const KvBuffer& keys(int layer) const { return keys_[layer]; }
-  const KvBuffer& values(int layer) const { return values_[layer]; }
+  const Part& pinned(int layer) const { return pinned_[layer]; }
+  const Part& ring(int layer) const { return ring_[layer]; }
   int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
-  KvType type() const { return type_; }
+  KvType type() const { return type_; }  // of the ring
 
  private:
   KvType type_ = KvType::kF32;
   Arena memory_;
-  std::vector<KvBuffer> keys_;
-  std::vector<KvBuffer> values_;
+  std::vector<Part> pinned_;
+  std::vector<Part> ring_;
 };
 
 }  // namespace ballast

@@ -98,15 +98,15 @@ HWY_INLINE void Tile(const uint8_t* const* w, const float* x, int64_t cols, floa
   const DF d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   VF acc[NX][4];
-#pragma GCC unroll 4
+  BALLAST_UNROLL
   for (int r = 0; r < NX; ++r) {
-#pragma GCC unroll 4
+    BALLAST_UNROLL
     for (int k = 0; k < 4; ++k) acc[r][k] = hn::Zero(d);
   }
   int64_t c = 0;
   for (; c + lanes <= cols; c += lanes) {
     VF wv[4];
-#pragma GCC unroll 4
+    BALLAST_UNROLL
     for (int k = 0; k < 4; ++k) wv[k] = From::Vector(w[k], c);
     if constexpr (!std::is_same_v<From, FromF32>) {
       // Decode reads four short rows side by side, which the hardware does not foresee: fetch the next four
@@ -114,14 +114,14 @@ HWY_INLINE void Tile(const uint8_t* const* w, const float* x, int64_t cols, floa
       const uint8_t* ahead = w[0] + (w[1] - w[0]) * 4 + 8 * c;
       for (int64_t i = 0; i < 8 * lanes; i += 64) hwy::Prefetch(ahead + i);
     }
-#pragma GCC unroll 4
+    BALLAST_UNROLL
     for (int r = 0; r < NX; ++r) {
       const VF xv = hn::LoadU(d, x + r * cols + c);
-#pragma GCC unroll 4
+      BALLAST_UNROLL
       for (int k = 0; k < 4; ++k) acc[r][k] = hn::MulAdd(wv[k], xv, acc[r][k]);
     }
   }
-#pragma GCC unroll 4
+  BALLAST_UNROLL
   for (int r = 0; r < NX; ++r) SumFour(acc[r][0], acc[r][1], acc[r][2], acc[r][3], out + r * 4);
   for (; c < cols; ++c) {
     for (int r = 0; r < NX; ++r) {

@@ -25,6 +25,13 @@
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
+// Before a loop over tile registers. Instrumented, unrolled tiles take minutes to compile, so not there.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BALLAST_UNROLL
+#else
+#define BALLAST_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 namespace ballast {
 
 inline constexpr int kPanelRows = 16;

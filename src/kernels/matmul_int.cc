@@ -169,28 +169,28 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
   const float* sum = (kSubs == 1 ? tile.sum : tile.sums) + first;
   const int32_t* negated = (kSubs == 1 ? tile.negated : tile.negateds) + first;
   VF acc[NR];
-#pragma GCC unroll 8
+  BALLAST_UNROLL
   for (int r = 0; r < NR; ++r) acc[r] = hn::Zero(DF());
 
   for (int64_t b = 0; b < blocks; ++b, panel += F::kBlock) {
     typename D::V dot[kSubs][NR];
-#pragma GCC unroll 2
+    BALLAST_UNROLL
     for (int s = 0; s < kSubs; ++s) {
-#pragma GCC unroll 8
+      BALLAST_UNROLL
       for (int r = 0; r < NR; ++r) dot[s][r] = D::Start(negated + s * n + r);
     }
     if constexpr (NR == 1) {
-#pragma GCC unroll 16
+      BALLAST_UNROLL
       for (int64_t i = 0; i < F::kBlock; i += 64) hwy::Prefetch(panel + kAhead + i);
     }
-#pragma GCC unroll 8
+    BALLAST_UNROLL
     for (int g = 0; g < F::kBits; ++g) {
       const VU8 raw = hn::LoadU(DU8(), panel + (g * kPanelRows + part * kLanes) * 4);
       if constexpr (F::kBits == 4) {
         const VU8 mask = hn::Set(DU8(), uint8_t{15});
         const VU8 low = hn::And(raw, mask);
         const VU8 high = hn::And(hn::BitCast(DU8(), hn::ShiftRight<4>(hn::BitCast(DU16(), raw))), mask);
-#pragma GCC unroll 8
+        BALLAST_UNROLL
         for (int r = 0; r < NR; ++r) {
           const int8_t* x4 = x + r * kBlockCols + g * 4;
           dot[0][r] = D::Add(dot[0][r], low, x4);
@@ -198,17 +198,17 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
         }
       } else {
         const int s = kSubs == 1 ? 0 : g / 4;
-#pragma GCC unroll 8
+        BALLAST_UNROLL
         for (int r = 0; r < NR; ++r) dot[s][r] = D::Add(dot[s][r], raw, x + r * kBlockCols + g * 4);
       }
     }
     VF t[NR];
-#pragma GCC unroll 2
+    BALLAST_UNROLL
     for (int s = 0; s < kSubs; ++s) {
       const int64_t index = s * kPanelRows + part * kLanes;
       const VF scale = LoadScale<F>(panel + F::kCodes, index);
       const VF offset = F::kOffset ? LoadScale<F>(panel + F::kCodes + F::kScales, index) : hn::Zero(DF());
-#pragma GCC unroll 8
+      BALLAST_UNROLL
       for (int r = 0; r < NR; ++r) {
         const VF value = hn::ConvertTo(DF(), D::Finish(dot[s][r], negated + s * n + r));
         VF part_sum;
@@ -221,14 +221,14 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
         }
       }
     }
-#pragma GCC unroll 8
+    BALLAST_UNROLL
     for (int r = 0; r < NR; ++r) acc[r] = hn::MulAdd(hn::Set(DF(), a[r]), t[r], acc[r]);
     x += n * kBlockCols;
     a += n;
     sum += n * kSubs;
     negated += n * kSubs;
   }
-#pragma GCC unroll 8
+  BALLAST_UNROLL
   for (int r = 0; r < NR; ++r) hn::StoreU(acc[r], DF(), out.y + (first + r) * out.stride + part * kLanes);
 }
 

@@ -97,7 +97,8 @@ void AttendThroughCache(const Segment& segment, int layer, int64_t row0, const A
       const float* key = ws.k.data() + (row0 + i) * k_dims;
       const float* value = ws.v.data() + (row0 + i) * k_dims;
       if (cache.WritesInPlace(layer, t, n)) {
-        StoreRow(cache.keys(layer), cache.values(layer), law.Slot(t), key, value);
+        const KvCache::Place place = cache.PlaceOf(layer, t);
+        StoreRow(place.part->k, place.part->v, place.row, key, value);
       } else {
         StoreRow(chunk_k, chunk_v, t - chunk_first, key, value);
       }

@@ -43,7 +43,7 @@ TEST(Policy, WindowPinsNothingWhateverWasAsked) {
 }
 
 TEST(Store, AnAbsurdCacheIsRefusedNotAttempted) {
-  const Result<KvStore> store = KvStore::Create({{64, 512, int64_t{1} << 40}}, KvType::kF32);
+  const Result<KvStore> store = KvStore::Create({{64, 512, 4, int64_t{1} << 40}}, KvType::kF32);
   ASSERT_FALSE(store.ok());
   EXPECT_EQ(store.status().code(), Code::kUsage);
 }
@@ -103,8 +103,9 @@ TEST_P(CacheWalk, RowsStayByteForByteFromWriteToEviction) {
         const int64_t chunk_first = std::max(begin, law.pinned);
         for (int64_t t = begin; t < begin + n; ++t) {
           const bool in_place = cache.WritesInPlace(layer, t, n);
-          Stamp(in_place ? cache.keys(layer) : ck, in_place ? law.Slot(t) : t - chunk_first, layer, t, 0);
-          Stamp(in_place ? cache.values(layer) : cv, in_place ? law.Slot(t) : t - chunk_first, layer, t, 100);
+          const KvCache::Place place = cache.PlaceOf(layer, t);
+          Stamp(in_place ? place.part->k : ck, in_place ? place.row : t - chunk_first, layer, t, 0);
+          Stamp(in_place ? place.part->v : cv, in_place ? place.row : t - chunk_first, layer, t, 100);
         }
         // Every query of the step finds every row the law lets it see, intact.
         const KvCache::Spans spans = cache.Visible(layer, n, ck, cv);
@@ -120,8 +121,9 @@ TEST_P(CacheWalk, RowsStayByteForByteFromWriteToEviction) {
             if (p >= law.pinned && p < cache.Start(layer, t)) continue;
             const auto it = found.find(p);
             ASSERT_NE(it, found.end()) << "position " << p << " missing for query " << t;
-            ExpectStamp(it->second.first->k, type, 2, 16, it->second.second, layer, p, 0);
-            ExpectStamp(it->second.first->v, type, 2, 16, it->second.second, layer, p, 100);
+            const KvType row_type = p < law.pinned ? PinnedKvType(type) : type;
+            ExpectStamp(it->second.first->k, row_type, 2, 16, it->second.second, layer, p, 0);
+            ExpectStamp(it->second.first->v, row_type, 2, 16, it->second.second, layer, p, 100);
           }
         }
         cache.Commit(layer, n, ck, cv);
