@@ -17,7 +17,7 @@ configure_flags := -G Ninja $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER
 configure = [ -f build/$(1)/build.ninja ] || cmake -S . -B build/$(1) $(configure_flags) $(2) --log-level=WARNING >/dev/null
 sources = find apps bench fuzz src tests \( -name '*.cc' -o -name '*.h' \) -not -path '*/build/*' | sort
 
-.PHONY: help setup build binary models models-default chat test test-long bench fuzz install format lint clean
+.PHONY: help setup build binary models models-default chat test test-long fuzz install format lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -55,13 +55,6 @@ test-long: test ## test under address, undefined-behaviour and thread sanitizers
 	@cmake --build build/tsan -j $(JOBS)
 	@ctest --test-dir build/tsan --output-on-failure -j $(JOBS)
 	@for script in tests/long/*.sh; do [ ! -e "$$script" ] || { echo "$$script"; sh "$$script"; } || exit 1; done
-
-bench: build ## run the micro-benchmarks and ballast bench
-	@sh tools/setup.sh bench
-	@$(call configure,bench,-DCMAKE_BUILD_TYPE=Release -DBALLAST_BENCH=ON -DBALLAST_TESTS=OFF)
-	@cmake --build build/bench -j $(JOBS)
-	@for program in build/bench/bench/*_bench; do [ ! -x "$$program" ] || "$$program" || exit 1; done
-	@build/release/ballast bench $(ARGS)
 
 fuzz: setup ## run every fuzz target for FUZZ_SECONDS (60) each, with libFuzzer and sanitizers
 	@sh tools/setup.sh fuzz

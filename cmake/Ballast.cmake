@@ -17,7 +17,9 @@ if(BALLAST_WERROR)
   target_compile_options(ballast_options INTERFACE -Werror)
 endif()
 if(BALLAST_SANITIZE)
-  target_compile_options(ballast_options INTERFACE -fsanitize=${BALLAST_SANITIZE} -fno-sanitize-recover=all)
+  target_compile_options(ballast_options INTERFACE -fsanitize=${BALLAST_SANITIZE} -fno-sanitize-recover=all -O1 -g1)
+  # The kernels compile once per instruction set, which sanitizers make slow: here the best, AVX2 and the scalar one suffice.
+  target_compile_definitions(ballast_options INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3)")
   target_link_options(ballast_options INTERFACE -fsanitize=${BALLAST_SANITIZE})
 endif()
 

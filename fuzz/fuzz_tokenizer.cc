@@ -38,9 +38,10 @@ void AddBytes(Vocab* vocab) {
     }
     const bool prints = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b != 0xAD);
     const int c = prints ? b : next++;
-    std::string text(1, static_cast<char>(c));
-    if (c >= 0x80) text = {static_cast<char>(0xC0 | (c >> 6)), static_cast<char>(0x80 | (c & 0x3F))};
-    AddToken(vocab, text, Vocab::kNormal);
+    std::string text;
+    if (c >= 0x80) text += static_cast<char>(0xC0 | (c >> 6));
+    text += static_cast<char>(c >= 0x80 ? 0x80 | (c & 0x3F) : c);
+    AddToken(vocab, std::move(text), Vocab::kNormal);
   }
 }
 

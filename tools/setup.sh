@@ -1,12 +1,11 @@
 #!/bin/sh
-# Installs the Debian packages of one purpose, if any is missing: tools/setup.sh [build|bench|lint|fuzz] ...
+# Installs the Debian packages of one purpose, if any is missing: tools/setup.sh [build|lint|fuzz] ...
 # Silent when nothing is to be done. Works as root, or through sudo.
 set -eu
 
 # make chat, make test: compiler, libraries, test runners, and pip (it knows which package index to use).
 build="g++ cmake ninja-build make pkg-config libhwy-dev libcli11-dev libedit-dev libpcre2-dev libutf8proc-dev
   nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev python3 python3-pip python3-pytest ca-certificates"
-bench="libbenchmark-dev"
 lint="clang-format clang-tidy"
 fuzz="clang libclang-rt-14-dev"
 
@@ -14,10 +13,9 @@ wanted=""
 for purpose in "${@:-build}"; do
   case $purpose in
     build) wanted="$wanted $build" ;;
-    bench) wanted="$wanted $bench" ;;
     lint) wanted="$wanted $lint" ;;
     fuzz) wanted="$wanted $fuzz" ;;
-    *) echo "setup: expected build, bench, lint or fuzz, found $purpose" >&2; exit 2 ;;
+    *) echo "setup: expected build, lint or fuzz, found $purpose" >&2; exit 2 ;;
   esac
 done
 

@@ -104,17 +104,7 @@ Result<std::vector<Token>> Conversation::Render(const std::vector<ChatMessage>& 
                                                 bool open, bool first) const {
   BALLAST_ASSIGN_OR_RETURN(const std::vector<PromptPiece> pieces,
                            RenderChat(options_.format, messages, from, open));
-  std::vector<Token> tokens;
-  const Vocab& vocab = loaded_.tokenizer->vocab();
-  if (first && vocab.add_bos && vocab.bos >= 0) tokens.push_back(vocab.bos);
-  for (const PromptPiece& piece : pieces) {
-    const std::vector<Token> ids =
-        loaded_.tokenizer->Encode(piece.text, {.add_special = false, .parse_special = piece.special});
-    // A template that writes BOS itself must not give two.
-    const bool again = tokens.size() == 1 && !ids.empty() && vocab.add_bos && ids[0] == vocab.bos && first;
-    tokens.insert(tokens.end(), ids.begin() + (again ? 1 : 0), ids.end());
-  }
-  return tokens;
+  return EncodePrompt(*loaded_.tokenizer, pieces, first);
 }
 
 std::vector<ChatMessage> Conversation::View() const {

@@ -152,7 +152,11 @@ Result<Evaluation> Evaluate(const EvalFlags& flags, const Loaded& loaded, TokenS
 json BlocksJson(const std::vector<PerplexityBlock>& blocks) {
   json out = json::array();
   for (const PerplexityBlock& b : blocks) {
-    out.push_back({{"from", b.from}, {"to", b.to}, {"perplexity", b.perplexity}});
+    out.push_back({{"from", b.from},
+                   {"to", b.to},
+                   {"perplexity", b.perplexity},
+                   {"seconds", b.seconds},
+                   {"rss_bytes", b.rss_bytes}});
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
@@ -36,7 +37,9 @@ struct Progress::State {
 };
 
 Progress::Progress(std::string label) : state_(std::make_unique<State>()) {
-  state_->label = std::move(label);
+  // A line that wraps could not be redrawn.
+  const int room = TerminalColumns() - kBarColumns - 10;
+  state_->label = label.substr(0, static_cast<size_t>(std::max(0, room)));
 }
 Progress::~Progress() { Done(); }
 

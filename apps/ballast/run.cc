@@ -156,7 +156,10 @@ class Completion {
         cutter_(*loaded.tokenizer),
         output_(flags.common.json, &outcome_) {}
 
-  const Outcome& outcome() const { return outcome_; }
+  const Outcome& Done() {
+    progress_.reset();
+    return outcome_;
+  }
 
   Status FromText(const std::string& prompt) {
     cutter_.Push(prompt);
@@ -202,7 +205,9 @@ class Completion {
     Stream::AppendOptions options;
     options.on_step = [&](int64_t done) {
       if (total_bytes_ > 0) {
-        progress_->Update(static_cast<double>(read_bytes_) / static_cast<double>(total_bytes_));
+        const double piece = static_cast<double>(read_bytes_ - fed_bytes_) * static_cast<double>(done) /
+                             static_cast<double>(count);
+        progress_->Update((static_cast<double>(fed_bytes_) + piece) / static_cast<double>(total_bytes_));
       } else if (flags_.prompt_given) {
         progress_->Update(static_cast<double>(done) / static_cast<double>(count));
       } else {
@@ -212,6 +217,7 @@ class Completion {
     };
     const Status status = stream_.Append(tokens, options);
     const int64_t fed = stream_.position() - position;
+    fed_bytes_ = read_bytes_;
     for (int64_t i = 0; i < std::min(fed, count); ++i) sampler_.Observe(tokens[static_cast<size_t>(i)]);
     outcome_.tokens_in += fed;
     outcome_.prompt_seconds += std::chrono::duration<double>(Clock::now() - began).count();
@@ -261,6 +267,7 @@ class Completion {
   std::unique_ptr<Progress> progress_;
   int64_t total_bytes_ = 0;
   int64_t read_bytes_ = 0;
+  int64_t fed_bytes_ = 0;     // of them, as good as all are in the stream
   int64_t generated_to_ = 0;  // stream position when the last pause was answered
 };
 
@@ -338,7 +345,7 @@ int RunCompletion(const RunFlags& flags, const Loaded& loaded, const StreamOptio
   Completion completion(flags, loaded, **stream, *sampler);
   Status status = source.fd < 0 ? completion.FromText(flags.prompt)
                                 : completion.FromDescriptor(source.fd, source.bytes, source.name);
-  Outcome outcome = completion.outcome();
+  Outcome outcome = completion.Done();
   if (status.code() == Code::kInterrupted) outcome.reason = StopReason::kInterrupted;
   return Finish(flags, outcome, loaded, **stream, sampler->seed(), status);
 }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "kernels/ops.h"
 
@@ -20,6 +22,16 @@ double NegativeLogLikelihood(std::span<const float> logits, Token next) {
 Status Interrupted(int64_t done, int64_t total) {
   return Status(Code::kInterrupted,
                 "interrupted after " + std::to_string(done) + " of " + std::to_string(total) + " tokens");
+}
+
+// A field of /proc/self/status, which counts in KiB; 0 when there is none.
+int64_t StatusBytes(std::string_view field) {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.rfind(field, 0) == 0) return std::strtoll(line.c_str() + field.size(), nullptr, 10) * 1024;
+  }
+  return 0;
 }
 
 // Feeds pieces of a text in turn; the last token of a piece is scored when the next piece names its
@@ -55,6 +67,23 @@ class Scorer {
     return Interrupted(stream_.position(), total_);  // Append had nothing left to stop
   }
 
+  // Notes the cost of every block that `elapsed` seconds of feeding have finished.
+  void MarkBlocks(double elapsed, bool finished) {
+    while (stream_.position() >= static_cast<int64_t>(costs_.size() + 1) * kPerplexityBlock ||
+           (finished && static_cast<int64_t>(costs_.size()) * kPerplexityBlock < stream_.position())) {
+      costs_.push_back({elapsed - marked_, ResidentBytes()});
+      marked_ = elapsed;
+    }
+  }
+  std::vector<PerplexityBlock> Blocks() const {
+    std::vector<PerplexityBlock> blocks = stats_.Blocks();
+    for (size_t i = 0; i < std::min(blocks.size(), costs_.size()); ++i) {
+      blocks[i].seconds = costs_[i].seconds;
+      blocks[i].rss_bytes = costs_[i].rss_bytes;
+    }
+    return blocks;
+  }
+
   const NllStats& stats() const { return stats_; }
   std::vector<float> TakeNll() { return std::move(nll_); }
 
@@ -69,6 +98,12 @@ class Scorer {
   NllStats stats_;
   int64_t total_;
   std::vector<float> nll_;
+  struct Cost {
+    double seconds;
+    int64_t rss_bytes;
+  };
+  std::vector<Cost> costs_;  // (block)
+  double marked_ = 0;
 };
 
 }  // namespace
@@ -133,12 +168,16 @@ Result<RolloverRun> RunRollover(const Model& model, ThreadPool& pool, TokenSourc
   Scorer scorer(*stream, options, tail_from, source.size());
   source.Rewind();
   const auto begin = std::chrono::steady_clock::now();
+  const auto elapsed = [&begin] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
   while (true) {
     BALLAST_ASSIGN_OR_RETURN(const std::span<const Token> piece, source.Next(options.stream.chunk));
     if (piece.empty()) break;
     BALLAST_RETURN_IF_ERROR(scorer.Feed(piece));
+    scorer.MarkBlocks(elapsed(), false);
   }
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  scorer.MarkBlocks(elapsed(), true);
 
   const NllStats& stats = scorer.stats();
   BALLAST_CHECK(stats.count() == source.size() - 1);
@@ -151,28 +190,20 @@ Result<RolloverRun> RunRollover(const Model& model, ThreadPool& pool, TokenSourc
   run.tokens = source.size();
   run.mean_nll = stats.mean();
   run.perplexity = std::exp(run.mean_nll);
-  run.blocks = stats.Blocks();
+  run.blocks = scorer.Blocks();
   run.curve = stats.Curve();
   run.nll = scorer.TakeNll();
   run.tail_tokens = stats.tail_count();
   run.tail_perplexity = run.tail_tokens > 0 ? std::exp(stats.tail_mean()) : 0;
   run.evicted_tokens = stream->evicted();
-  run.seconds = elapsed.count();
+  run.seconds = elapsed();
   run.tokens_per_second = run.seconds > 0 ? static_cast<double>(run.tokens) / run.seconds : 0;
   run.kv_bytes = stream->kv_bytes();
   run.rss_peak_bytes = PeakResidentBytes();
   return run;
 }
 
-int64_t PeakResidentBytes() {
-  std::ifstream status("/proc/self/status");
-  std::string line;
-  while (std::getline(status, line)) {
-    if (line.rfind("VmHWM:", 0) != 0) continue;
-    const int64_t kib = std::strtoll(line.c_str() + 6, nullptr, 10);
-    return kib * 1024;
-  }
-  return 0;
-}
+int64_t PeakResidentBytes() { return StatusBytes("VmHWM:"); }
+int64_t ResidentBytes() { return StatusBytes("VmRSS:"); }
 
 }  // namespace ballast

@@ -5,7 +5,8 @@
 // nll[i] = -log p(x[i + 1] | the cache after token i) = LogSumExp(logits) - logits[x[i + 1]], natural log,
 // for i = 0 .. n - 2; perplexity = exp(mean nll). Thread safety: none; a run owns its stream. Invariants: 1.
 // n tokens give n - 1 values. 2. The chunk size does not change them beyond rounding.
-// 3. Memory does not grow with the text: 16 bytes per block of 1024 tokens, and 4 per token when asked for.
+// 3. Memory does not grow with the text: some 50 bytes per block of 1024 tokens, and 4 per token when asked
+// for.
 #ifndef BALLAST_EVAL_ROLLOVER_H_
 #define BALLAST_EVAL_ROLLOVER_H_
 
@@ -29,6 +30,8 @@ struct PerplexityBlock {
   int64_t from = 0;
   int64_t to = 0;
   double perplexity = 0;
+  double seconds = 0;     // spent on it: flat for a stream that never slows down (blocks only)
+  int64_t rss_bytes = 0;  // resident memory at its end; 0: unknown (blocks only)
 };
 
 // Sums of a stream of nll values. `tail_from`: the index of the first value counted as the tail.
@@ -104,8 +107,10 @@ Status CheckRollover(const ModelConfig& config, const StreamOptions& options, in
 Result<RolloverRun> RunRollover(const Model& model, ThreadPool& pool, TokenSource& source,
                                 const RolloverOptions& options);
 
-// Peak resident memory of this process in bytes (VmHWM of /proc/self/status); 0 when unknown.
+// Resident memory of this process in bytes, its peak and now (VmHWM, VmRSS of /proc/self/status); 0 when
+// unknown.
 int64_t PeakResidentBytes();
+int64_t ResidentBytes();
 
 }  // namespace ballast
 

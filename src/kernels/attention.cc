@@ -53,6 +53,24 @@ struct Plan {
   int64_t state_floats = 0;
 };
 
+void AddItem(Plan& plan, Item item, KvType kv, std::span<const KeyBlock> blocks) {
+  item.kv = kv;
+  item.integers = attention::UsesIntegers(*item.shape, kv);
+  item.blocks = blocks;
+  plan.items.push_back(item);
+  plan.state_floats += Align(item.queries) * 3 + item.queries * PaddedDim(item.shape->head_dim);
+}
+
+// Cuts `blocks`, all of type `kv`, into items of at most `most` blocks.
+void AddItems(Plan& plan, const Item& item, KvType kv, std::span<const KeyBlock> blocks, int64_t most) {
+  const int64_t count = static_cast<int64_t>(blocks.size());
+  const int64_t pieces = CeilDiv(count, most);
+  for (int64_t p = 0; p < pieces; ++p) {
+    const int64_t begin = count * p / pieces, end = count * (p + 1) / pieces;
+    AddItem(plan, item, kv, blocks.subspan(begin, end - begin));
+  }
+}
+
 Plan MakePlan(const AttentionShape& shape, const AttentionQueries& q, std::span<const KvSpan> spans) {
   Plan plan;
   const int group = shape.heads / shape.kv_heads;
@@ -66,24 +84,26 @@ Plan MakePlan(const AttentionShape& shape, const AttentionQueries& q, std::span<
   }
   const int64_t most = std::max(kMinItemBlocks, CeilDiv(total, kWantedItems));
   for (const RowBlock& block : plan.row_blocks) {
-    const int64_t blocks = static_cast<int64_t>(block.keys.size());
-    const int64_t pieces = std::max<int64_t>(1, CeilDiv(blocks, most));
+    // Blocks of one type go together: pinned keys, which come first, may be stored finer than the rest.
+    const auto is_pinned = [&](const KeyBlock& keys) { return spans[keys.span].pinned; };
+    const int64_t pinned_blocks =
+        shape.pinned_kv == shape.kv ? 0 : std::count_if(block.keys.begin(), block.keys.end(), is_pinned);
     for (int h = 0; h < shape.kv_heads; ++h) {
-      plan.parts.push_back({static_cast<int64_t>(plan.items.size()), pieces});
-      for (int64_t p = 0; p < pieces; ++p) {
-        const int64_t begin = blocks * p / pieces, end = blocks * (p + 1) / pieces;
-        Item item;
-        item.shape = &shape;
-        item.q = &q;
-        item.spans = spans;
-        item.kv_head = h;
-        item.group = group;
-        item.row_begin = block.row_begin;
-        item.queries = block.rows * group;
-        item.blocks = std::span(block.keys).subspan(begin, end - begin);
-        plan.items.push_back(item);
-        plan.state_floats += Align(item.queries) * 3 + item.queries * PaddedDim(shape.head_dim);
-      }
+      const int64_t first = static_cast<int64_t>(plan.items.size());
+      Item item;
+      item.shape = &shape;
+      item.q = &q;
+      item.spans = spans;
+      item.kv_head = h;
+      item.group = group;
+      item.row_begin = block.row_begin;
+      item.queries = block.rows * group;
+      const std::span<const KeyBlock> keys(block.keys);
+      AddItems(plan, item, shape.pinned_kv, keys.first(pinned_blocks), most);
+      AddItems(plan, item, shape.kv, keys.subspan(pinned_blocks), most);
+      if (static_cast<int64_t>(plan.items.size()) == first)
+        AddItem(plan, item, shape.kv, {});  // sees nothing
+      plan.parts.push_back({first, static_cast<int64_t>(plan.items.size()) - first});
     }
   }
   return plan;
@@ -102,7 +122,7 @@ float* PlaceStates(Plan& plan, int64_t padded, float* at) {
 }
 
 // The result of query j from the states of its items, in key order.
-void Finish(std::span<const Item> items, int64_t j, bool shuffled, float* out, float* sink_mass) {
+void Finish(std::span<const Item> items, int64_t j, float* out, float* sink_mass) {
   const Item& item = items.front();
   const int64_t dim = item.shape->head_dim, padded = PaddedDim(dim);
   float max = -attention::kScoreLimit;
@@ -120,20 +140,20 @@ void Finish(std::span<const Item> items, int64_t j, bool shuffled, float* out, f
     const float factor = std::exp(part.state.max[j] - max) / sum;
     const float* acc = part.state.acc + j * padded;
     for (int64_t i = 0; i < dim; i += 4) {
-      const float* four = acc + (shuffled ? attention::IntegerPlace(i) : i);
+      const float* four = acc + (part.integers ? attention::IntegerPlace(i) : i);
       for (int c = 0; c < 4; ++c) out[i + c] += four[c] * factor;
     }
   }
   *sink_mass = std::clamp(pinned / sum, 0.0f, 1.0f);
 }
 
-void FinishPart(std::span<const Item> items, bool shuffled, float* out, float* sink_mass) {
+void FinishPart(std::span<const Item> items, float* out, float* sink_mass) {
   const Item& item = items.front();
   const int64_t heads = item.shape->heads, dim = item.shape->head_dim;
   for (int64_t j = 0; j < item.queries; ++j) {
     const int64_t at =
         (item.row_begin + j / item.group) * heads + int64_t{item.kv_head} * item.group + j % item.group;
-    Finish(items, j, shuffled, out + at * dim, sink_mass + at);
+    Finish(items, j, out + at * dim, sink_mass + at);
   }
 }
 
@@ -153,12 +173,11 @@ void Attention(const AttentionShape& shape, const AttentionQueries& q, std::span
   float* aligned = scratch.data() + (64 - address % 64) % 64 / sizeof(float);
   float* workers = PlaceStates(plan, PaddedDim(shape.head_dim), aligned);
 
-  const bool integers = attention::UsesIntegers(shape);
   pool.For(static_cast<int64_t>(plan.items.size()), 1, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; ++i) {
       Item& item = plan.items[i];
       item.work = workers + worker * work;
-      integers ? attention::RunIntegerItem(item) : attention::RunFloatItem(item);
+      item.integers ? attention::RunIntegerItem(item) : attention::RunFloatItem(item);
     }
   });
   // A merge of few queries is cheaper than waking another thread for it.
@@ -167,7 +186,7 @@ void Attention(const AttentionShape& shape, const AttentionQueries& q, std::span
   pool.For(parts, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const Plan::Part& part = plan.parts[i];
-      FinishPart(std::span(plan.items).subspan(part.first_item, part.items), integers, out, sink_mass);
+      FinishPart(std::span(plan.items).subspan(part.first_item, part.items), out, sink_mass);
     }
   });
 }

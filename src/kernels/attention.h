@@ -17,12 +17,13 @@
 namespace ballast {
 
 struct AttentionShape {
-  int heads = 0;     // query heads; a multiple of kv_heads (grouped-query attention)
-  int kv_heads = 0;  // query head h reads KV head h / (heads / kv_heads)
-  int head_dim = 0;  // of keys and values alike; a multiple of 8
-  float scale = 0;   // scores = scale * q.k, usually 1 / sqrt(head_dim)
-  KvType kv = KvType::kF32;
+  int heads = 0;                    // query heads; a multiple of kv_heads (grouped-query attention)
+  int kv_heads = 0;                 // query head h reads KV head h / (heads / kv_heads)
+  int head_dim = 0;                 // of keys and values alike; a multiple of 8
+  float scale = 0;                  // scores = scale * q.k, usually 1 / sqrt(head_dim)
+  KvType kv = KvType::kF32;         // of the window spans
   Compute compute = Compute::kF32;  // kFast may quantise queries for integer dot products with kQ8 keys
+  KvType pinned_kv = kv;            // of the pinned spans, which may be kept finer
 };
 
 // `rows` queries of one stream, in stream order.
@@ -38,7 +39,7 @@ struct AttentionQueries {
 // without any). A query sees row p of a pinned span iff p <= position, and of a window span iff start <= p <=
 // position. A query that sees nothing gets zeros (never NaN). Spans come in increasing first_position. Rows
 // are independent: a row's result does not depend on its neighbours in the call, for the same spans. All
-// spans use shape.kv.  `scratch` grows as needed and is reused.
+// pinned spans use shape.pinned_kv, all others shape.kv.  `scratch` grows as needed and is reused.
 void Attention(const AttentionShape& shape, const AttentionQueries& q, std::span<const KvSpan> spans,
                float* out, float* sink_mass, std::vector<float>& scratch, ThreadPool& pool);
 

@@ -302,8 +302,8 @@ void RunBlocks(const Item& item) {
     const int64_t row_bytes = KvRowBytes(kType, dim);
     Block<kType> block{&keys,
                        span.pinned,
-                       {RowOf(shape, span.k, item.kv_head, keys.begin), row_bytes},
-                       {RowOf(shape, span.v, item.kv_head, keys.begin), row_bytes}};
+                       {RowOf(item, span.k, keys.begin), row_bytes},
+                       {RowOf(item, span.v, keys.begin), row_bytes}};
     if constexpr (kType == KvType::kQ8) {
       const float* ks = span.k.scale + item.kv_head * span.k.head_stride + keys.begin;
       const float* vs = span.v.scale + item.kv_head * span.v.head_stride + keys.begin;
@@ -324,7 +324,7 @@ void RunBlocks(const Item& item) {
 
 void RunFloat(const Item& item) {
   ClearState(item);
-  switch (item.shape->kv) {
+  switch (item.kv) {
     case KvType::kF32:
       return RunBlocks<KvType::kF32>(item);
     case KvType::kF16:

@@ -333,8 +333,8 @@ void PackBlock(const Item& item, Block& block) {
   const KvSpan& span = item.spans[block.keys->span];
   const int64_t begin = block.keys->begin;
   const int count = block.keys->count;
-  const uint8_t* keys = RowOf(shape, span.k, item.kv_head, begin);
-  const uint8_t* values = RowOf(shape, span.v, item.kv_head, begin);
+  const uint8_t* keys = RowOf(item, span.k, begin);
+  const uint8_t* values = RowOf(item, span.v, begin);
   PackKeys(keys, count, shape.head_dim, block.k, block.bias);
   PackValues(values, count, shape.head_dim, block.v);
   block.next_k = keys + int64_t{count} * shape.head_dim;
@@ -404,8 +404,8 @@ namespace ballast::attention {
 HWY_EXPORT(HasInteger);
 HWY_EXPORT(RunInteger);
 
-bool UsesIntegers(const AttentionShape& shape) {
-  return shape.compute == Compute::kFast && shape.kv == KvType::kQ8 && shape.head_dim <= kMaxIntegerDim &&
+bool UsesIntegers(const AttentionShape& shape, KvType kv) {
+  return shape.compute == Compute::kFast && kv == KvType::kQ8 && shape.head_dim <= kMaxIntegerDim &&
          HWY_DYNAMIC_DISPATCH(HasInteger)();
 }
 void RunIntegerItem(const Item& item) { HWY_DYNAMIC_DISPATCH(RunInteger)(item); }

@@ -43,6 +43,8 @@ struct Item {
   const AttentionShape* shape = nullptr;
   const AttentionQueries* q = nullptr;
   std::span<const KvSpan> spans;
+  KvType kv = KvType::kF32;  // of all its blocks
+  bool integers = false;     // done by RunIntegerItem
   int kv_head = 0;
   int group = 1;  // query heads per KV head
   int64_t row_begin = 0;
@@ -66,8 +68,8 @@ struct Item {
 };
 
 // A row of cached keys or values.
-inline const uint8_t* RowOf(const AttentionShape& shape, const KvRows& rows, int kv_head, int64_t row) {
-  return rows.data + (kv_head * rows.head_stride + row) * KvRowBytes(shape.kv, shape.head_dim);
+inline const uint8_t* RowOf(const Item& item, const KvRows& rows, int64_t row) {
+  return rows.data + (item.kv_head * rows.head_stride + row) * KvRowBytes(item.kv, item.shape->head_dim);
 }
 
 // Floats of scratch that either kernel needs for an item of `queries` queries: packed keys and values,
@@ -77,8 +79,8 @@ constexpr int64_t WorkFloats(int64_t queries, int64_t head_dim) {
   return 2 * dim * kBlockKeys + (3 * kMaxTile + 4) * kBlockKeys + queries * (dim + 2) + 64;
 }
 
-// True when this CPU has the integer kernel and it can do `shape`.
-bool UsesIntegers(const AttentionShape& shape);
+// True when this CPU has the integer kernel and it can do keys of type `kv` in this shape.
+bool UsesIntegers(const AttentionShape& shape, KvType kv);
 // Both fill item.state from scratch.
 void RunFloatItem(const Item& item);
 void RunIntegerItem(const Item& item);

@@ -135,9 +135,13 @@ void Llama::AttentionBlock(const Layer& layer, int index, std::span<const Segmen
 
   int64_t row = 0;
   for (const Segment& s : segments) {
-    const AttentionShape shape{config_.heads,    config_.kv_heads,
-                               config_.head_dim, 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-                               s.cache->type(),  compute_};
+    const AttentionShape shape{config_.heads,
+                               config_.kv_heads,
+                               config_.head_dim,
+                               1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
+                               s.cache->type(),
+                               compute_,
+                               PinnedKvType(s.cache->type())};
     AttendThroughCache(s, index, row, shape, same_positions, ws, pool);
     row += static_cast<int64_t>(s.tokens.size());
   }

@@ -31,14 +31,14 @@ struct DTypeInfo {
   int block_bytes;
 };
 
-constexpr DTypeInfo Info(DType type) {
-  constexpr DTypeInfo kTable[kDTypeCount] = {
-      {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},     {"Q4_0", 32, 18},  {"Q4_1", 32, 20},
-      {"Q5_0", 32, 22},   {"Q5_1", 32, 24},   {"Q8_0", 32, 34},   {"Q2_K", 256, 84}, {"Q3_K", 256, 110},
-      {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210},
-  };
-  return kTable[static_cast<int>(type)];
-}
+// By DType.
+inline constexpr DTypeInfo kDTypeTable[kDTypeCount] = {
+    {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},     {"Q4_0", 32, 18},  {"Q4_1", 32, 20},
+    {"Q5_0", 32, 22},   {"Q5_1", 32, 24},   {"Q8_0", 32, 34},   {"Q2_K", 256, 84}, {"Q3_K", 256, 110},
+    {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210},
+};
+
+constexpr DTypeInfo Info(DType type) { return kDTypeTable[static_cast<int>(type)]; }
 
 // Bytes of `n` elements. REQUIRES: n is a multiple of the block size.
 constexpr int64_t RowBytes(DType type, int64_t n) {

@@ -23,7 +23,7 @@ constexpr std::string_view KvTypeName(KvType type) {
 // How the pinned rows of a cache of `type` are stored. Every query of a stream reads them for ever, and the
 // attention sinks among them carry most of the attention: rounding token 0 to q8 once shows in every later
 // softmax (on SmolLM2 it is most of what q8 changes in the sink map), so the few pinned rows keep float16.
-constexpr KvType PinnedKvType(KvType type) { return type; }
+constexpr KvType PinnedKvType(KvType type) { return type == KvType::kQ8 ? KvType::kF16 : type; }
 
 // Rows of every KV head: (kv_head, row, head_dim). Row r of head h starts at
 // data + (h * head_stride + r) * KvRowBytes; its scale (kQ8 only, else null) is scale[h * head_stride + r].

@@ -192,21 +192,22 @@ def test_ctrl_d_and_bye_leave_with_0():
     assert terminal.wait() == 0
 
 
-def test_a_stopped_reply_leaves_the_conversation_whole():
+def test_a_stopped_reply_leaves_the_conversation_whole(tmp_path):
     """The turn is closed with its end-of-turn token, so the next one still makes sense."""
-    process = subprocess.Popen([BALLAST, "chat", "--json", "--temp", "1", "-n", "4000", "--logit-bias", "2=-inf",
-                                "--logit-bias", "0=-inf"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, env=environment())
+    path = tmp_path / "talk.json"
+    process = subprocess.Popen([BALLAST, "chat", "--temp", "1", "-n", "4000", "--logit-bias", "2=-inf", "--logit-bias",
+                                "0=-inf"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=environment())
     process.stdin.write(b"Tell me a story\n")
     process.stdin.flush()
-    time.sleep(5)
+    assert process.stdout.read(1)
     process.send_signal(signal.SIGINT)
-    time.sleep(1)
-    process.stdin.write(b"/cache\n")
+    assert b"[stopped" in process.stderr.readline()
+    process.stdin.write(f"/save {path}\n".encode())
     process.stdin.close()
-    out = process.stdout.read().decode()
+    process.stdout.read().decode()
     assert process.wait(timeout=LIMIT) == 0
-    assert [m["role"] for m in json.loads(out[out.index("{"):])["messages"]] == ["user", "assistant"]
+    assert [m["role"] for m in json.loads(path.read_text())["messages"]] == ["user", "assistant"]
 
 
 def test_a_trailing_backslash_goes_on_in_the_next_line(tmp_path):

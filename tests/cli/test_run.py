@@ -1,4 +1,5 @@
 """ballast run: prompts of every shape in, whole UTF-8 out, exact counts, stops, interruptions."""
+import json
 import os
 import random
 import signal
@@ -48,9 +49,9 @@ def test_a_stop_string_is_never_shown_and_loses_no_text():
     for stop in (whole[5:8], whole[10:17], whole[12:13]):
         outcome = ballast(*args, "--stop", "never seen", "--stop", stop)
         assert outcome.text == whole[:whole.index(stop)]
-        json = ballast(*args, "--json", "--stop", stop).json
-        assert json["text"] == outcome.text
-        assert json["stop_reason"] == "stop"
+        document = ballast(*args, "--json", "--stop", stop).json
+        assert document["text"] == outcome.text
+        assert document["stop_reason"] == "stop"
     assert ballast(*args, "--stop", whole[-3:] + "never").text == whole  # held, then released
 
 
@@ -88,7 +89,6 @@ def test_text_tokenized_in_pieces_gives_the_ids_of_the_whole(tmp_path, seed):
         data = data[n:]
         time.sleep(0.002)
     out, _ = process.communicate(timeout=LIMIT)
-    import json
     assert json.loads(out)["tokens_in"] == len(ids)
 
 
@@ -221,7 +221,7 @@ def test_ctrl_c_during_a_long_prompt(tmp_path):
 
 
 def test_text_comes_while_the_pipe_is_still_open():
-    """`tail -f | ...` waited for an end that never comes (claude-code#34455)."""
+    """A pipe such as `tail -f` never ends: what pauses is answered."""
     process = subprocess.Popen([BALLAST, "run", "--on-idle", "300", "-n", "6", "--temp", "0", "--logit-bias",
                                 "198=-inf"], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, env=environment())
@@ -293,13 +293,16 @@ def test_a_prompt_of_a_million_tokens():
     text = b"".join(b"%06d the ship sailed on over the grey sea\n" % i for i in range(size // 15))
 
     def feed():
-        process.stdin.write(text)
-        process.stdin.close()
+        try:
+            process.stdin.write(text)
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # it ended early: the exit code says why
 
     threading.Thread(target=feed).start()
-    import json
-    out = json.loads(process.stdout.read())
-    assert process.wait() == 0
+    text_out, err = process.stdout.read(), process.stderr.read().decode()
+    assert process.wait() == 0, err
+    out = json.loads(text_out)
     assert out["tokens_in"] > size
     assert out["usage"]["ballast"]["evicted_tokens"] == out["tokens_in"] + 8 - 256
-    print(out["seconds"], process.stderr.read().decode())
+    print(out["seconds"], err)

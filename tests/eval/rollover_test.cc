@@ -74,6 +74,22 @@ TEST(Rollover, NllIsThatOfTheDefinition) {
   EXPECT_GT(run->tokens_per_second, 0);
 }
 
+// The cost of every block is on record: a stream that slows down or grows cannot hide behind its mean.
+TEST(Rollover, EveryBlockSaysWhatItCost) {
+  const std::vector<Token> tokens = testing::RandomTokens(2100, TheTiny().network.spec().vocab, 5);
+  const auto run = RunTiny(tokens, F32Options(Policy::kSinks, 24, 4, 256));
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  ASSERT_EQ(run->blocks.size(), 3u);
+  double seconds = 0;
+  for (const PerplexityBlock& block : run->blocks) {
+    EXPECT_GT(block.seconds, 0);
+    EXPECT_GT(block.rss_bytes, 1 << 20);
+    EXPECT_LE(block.rss_bytes, run->rss_peak_bytes);
+    seconds += block.seconds;
+  }
+  EXPECT_NEAR(seconds, run->seconds, 0.1 * run->seconds + 0.01);
+}
+
 TEST(Rollover, ChunkSizeChangesNothing) {
   const std::vector<Token> tokens = testing::RandomTokens(80, TheTiny().network.spec().vocab, 6);
   for (const Policy policy : {Policy::kSinks, Policy::kWindow, Policy::kRecompute}) {

@@ -122,7 +122,8 @@ void Define(const Call& call, int64_t row, int head, std::vector<double>& out, d
       if (p > call.position[row] || (!span.pinned && p < call.start[row])) continue;
       const int64_t at = kv_head * span.k.head_stride + k;
       double score = 0;
-      for (int i = 0; i < dim; ++i) score += q[i] * Element(shape.kv, span.k, at, dim, i);
+      for (int i = 0; i < dim; ++i)
+        score += q[i] * Element(span.pinned ? shape.pinned_kv : shape.kv, span.k, at, dim, i);
       keys.push_back({score * shape.scale, &span, at});
       max = std::max(max, keys.back().score);
     }
@@ -133,7 +134,8 @@ void Define(const Call& call, int64_t row, int head, std::vector<double>& out, d
     const double w = std::exp(key.score - max);
     sum += w;
     pinned += key.span->pinned ? w : 0;
-    for (int i = 0; i < dim; ++i) out[i] += w * Element(shape.kv, key.span->v, key.at, dim, i);
+    for (int i = 0; i < dim; ++i)
+      out[i] += w * Element(key.span->pinned ? shape.pinned_kv : shape.kv, key.span->v, key.at, dim, i);
   }
   for (double& v : out) v /= keys.empty() ? 1 : sum;
   mass = keys.empty() ? 0 : pinned / sum;
@@ -174,11 +176,12 @@ Call RandomCall(AttentionShape shape, int64_t rows, int64_t ring, std::deque<Spa
   shape.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   call.shape = shape;
   const auto add = [&](int64_t count, int64_t position, bool pinned) {
-    stores.emplace_back(shape.kv, shape.kv_heads, shape.head_dim, count, generator, 1.0f);
+    stores.emplace_back(pinned ? shape.pinned_kv : shape.kv, shape.kv_heads, shape.head_dim, count, generator,
+                        1.0f);
     call.spans.push_back(stores.back().At(position, pinned));
   };
-  const int64_t base = 1000000000000, pinned = below(3) == 0 ? 0 : 1 + below(70);
-  if (pinned > 0) add(pinned, 0, true);
+  const int64_t base = 1000000000000, sinks = below(3) == 0 ? 0 : 1 + below(70);
+  if (sinks > 0) add(sinks, 0, true);
   const int64_t first = below(ring + 1);
   if (first > 0) add(first, base, false);
   if (ring > first) add(ring - first, base + first, false);
@@ -209,12 +212,17 @@ TEST_P(AttentionTest, MatchesTheDefinition) {
   std::mt19937 generator(1);
   std::vector<float> scratch;  // shared by all: what one call leaves must not matter to the next
   ThreadPool pool(2);
-  for (KvType kv : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
+  // The cache keeps pinned rows finer than q8 ones.
+  const std::pair<KvType, KvType> kTypes[] = {{KvType::kF32, KvType::kF32},
+                                              {KvType::kF16, KvType::kF16},
+                                              {KvType::kQ8, KvType::kQ8},
+                                              {KvType::kQ8, KvType::kF16}};
+  for (const auto& [kv, pinned_kv] : kTypes) {
     for (Compute compute : {Compute::kF32, Compute::kFast}) {
       for (const Sizes& s : kSizes) {
         std::deque<SpanStore> stores;
-        Call call =
-            RandomCall({s.heads, s.kv_heads, s.dim, 0, kv, compute}, s.rows, s.ring, stores, generator);
+        Call call = RandomCall({s.heads, s.kv_heads, s.dim, 0, kv, compute, pinned_kv}, s.rows, s.ring,
+                               stores, generator);
         call.Run(scratch, pool, 0, call.rows());
         SCOPED_TRACE(testing::Message()
                      << KvTypeName(kv) << " " << static_cast<int>(compute) << " heads " << s.heads << "/"
