@@ -150,20 +150,14 @@ int RunProbeCommand(const ProbeFlags& flags) {
 Runner AddProbe(CLI::App& app) {
   auto flags = std::make_shared<ProbeFlags>();
   flags->text.limit = 1024;
-  CLI::App* command =
-      app.add_subcommand("probe", "Which heads lean on the first token, and the verdict (--kv here: f16)");
+  CLI::App* command = app.add_subcommand("probe", "Which heads lean on the first token, and the verdict");
   AddCommonFlags(*command, flags->common);
   AddTextFlags(*command, flags->text);
   AddFlag(*command, "--threshold", "THRESHOLD", flags->threshold,
           "Share of attention on token 0 above which a head counts (default 0.05)")
       ->type_name("SHARE");
   AddFlag(*command, "--plot", "PLOT", flags->plot, "Draw the map into an SVG file")->type_name("FILE.svg");
-  // What is measured is the model: the rounding of token 0's key to 8 bits would move whole heads by 0.01.
-  const CLI::Option* kv = command->get_option("--kv");
-  return [flags, kv] {
-    if (kv->count() == 0) flags->common.kv = "f16";
-    return RunProbeCommand(*flags);
-  };
+  return [flags] { return RunProbeCommand(*flags); };
 }
 
 }  // namespace ballast::app

@@ -50,9 +50,7 @@ struct SinkMap {
 struct ProbeOptions {
   double threshold = 0.05;
   int64_t limit = 1024;  // tokens
-  // Rounding the key of token 0 to 8 bits moves its share for every query at once: up to 0.009 in SmolLM2,
-  // against 0.0014 when only the other rows are rounded. So the probe's cache is not q8 unless asked for.
-  KvType kv = KvType::kF16;
+  KvType kv = KvType::kQ8;
   int64_t chunk = 256;
   std::function<bool(int64_t done, int64_t total)> on_progress;  // false interrupts
 };

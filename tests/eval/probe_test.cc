@@ -119,7 +119,7 @@ Result<SinkMap> ProbeSmolLm2(Compute compute, const std::vector<Token>& tokens, 
   if (loaded == nullptr) return Status(Code::kModel, "no model");
   SpanTokens source(tokens);
   ProbeOptions options;
-  options.kv = compute == Compute::kF32 ? KvType::kF32 : KvType::kF16;
+  options.kv = compute == Compute::kF32 ? KvType::kF32 : KvType::kQ8;
   options.limit = limit;
   return RunProbe(*loaded->model, *loaded->pool, source, options);
 }
