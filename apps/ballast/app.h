@@ -57,7 +57,8 @@ const char* ParseValue(const std::string& text, std::map<Token, double>& value);
 
 enum class FlagKind { kSwitch, kLast, kRepeated };  // no value; the last one given counts; all count
 CLI::Option* AddParsedFlag(CLI::App& app, const std::string& names, const std::string& env, FlagKind kind,
-                           std::function<const char*(const std::string&)> parse, const std::string& help);
+                           const std::function<const char*(const std::string&)>& parse,
+                           const std::string& help);
 
 // Adds an option with its environment twin BALLAST_<NAME>; the flag wins. bool: a switch; vector, map: may be
 // repeated. Bad values are usage errors that name the flag, or the variable when it came from there.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "chat.h"
 #include "terminal.h"
@@ -143,7 +144,8 @@ std::string CacheStrip(const Stream& stream) {
   const int pinned = stream.pinned() == 0
                          ? 0
                          : std::max(1, static_cast<int>(static_cast<double>(stream.pinned()) * per_slot));
-  const int used = std::max(pinned, static_cast<int>(static_cast<double>(stream.live()) * per_slot + 0.5));
+  const int used =
+      std::max(pinned, static_cast<int>(std::lround(static_cast<double>(stream.live()) * per_slot)));
   std::string strip;
   for (int i = 0; i < kColumns; ++i) {
     const bool is_pinned = i < pinned && stream.live() > 0;

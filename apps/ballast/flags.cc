@@ -69,7 +69,8 @@ const char* ParseValue(const std::string& text, std::map<Token, double>& value) 
 }
 
 CLI::Option* AddParsedFlag(CLI::App& app, const std::string& names, const std::string& env, FlagKind kind,
-                           std::function<const char*(const std::string&)> parse, const std::string& help) {
+                           const std::function<const char*(const std::string&)>& parse,
+                           const std::string& help) {
   const std::string variable = env.empty() ? "" : "BALLAST_" + env;
   const std::string flag = LongestName(names);
   const CLI::callback_t take = [=](const CLI::results_t& results) {

@@ -31,8 +31,8 @@ std::string_view NameOf(int64_t target) {
 
 // What this CPU can run of what was compiled in, whatever was forced before.
 int64_t Best() {
-  static const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
-  return targets;
+  static const int64_t kTargets = hwy::SupportedTargets() & HWY_TARGETS;
+  return kTargets;
 }
 
 }  // namespace
