@@ -230,8 +230,10 @@ std::string BlockRows(const std::vector<RolloverRun>& runs, bool colour) {
   for (size_t i = 0; i < runs.front().blocks.size(); ++i) {
     const PerplexityBlock& block = runs.front().blocks[i];
     for (; next_mark < marks.size() && marks[next_mark] < block.to; ++next_mark) {
+      // The line stands above the first row that eviction touches, which may hold some tokens from before.
+      const char* inside = marks[next_mark] > block.from ? ", inside the next row" : "";
       const std::string mark =
-          fmt::format("-- cache full at token {}: eviction starts --", Grouped(marks[next_mark]));
+          fmt::format("-- cache full at token {}: eviction starts{} --", Grouped(marks[next_mark]), inside);
       out += Styled(colour, "33", mark) + "\n";
     }
     double best = INFINITY;

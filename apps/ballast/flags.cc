@@ -95,7 +95,8 @@ CLI::Option* AddParsedFlag(CLI::App& app, const std::string& names, const std::s
 
 void AddCommonFlags(CLI::App& app, CommonFlags& flags) {
   app.set_version_flag("--version", "ballast " BALLAST_VERSION, "Print the version");
-  AddFlag(app, "-m,--model", "MODEL", flags.model, "Model file, GGUF (default: the embedded SmolLM2-135M)")
+  AddFlag(app, "-m,--model", "MODEL", flags.model,
+          "Model file, GGUF (default: SmolLM2-135M, which make build fetches)")
       ->type_name("PATH")
       ->group("Model");
   AddFlag(app, "-t,--threads", "THREADS", flags.threads, "Threads (default: the cores this process may use)")

@@ -38,7 +38,7 @@ Result<std::string> FindModel(const CommonFlags& flags) {
     if (access(place.c_str(), R_OK) == 0) return place;
   }
   return Status::Expected(Code::kModel, "model", std::string("a file at ") + kDefaultModel, "none",
-                          "run `make models`, or name one with -m PATH or BALLAST_MODEL");
+                          "run `make build` in the source folder, or name one with -m PATH or BALLAST_MODEL");
 }
 
 Result<Loaded> LoadModel(const CommonFlags& flags) {
@@ -46,7 +46,7 @@ Result<Loaded> LoadModel(const CommonFlags& flags) {
   BALLAST_ASSIGN_OR_RETURN(const std::string path, FindModel(flags));
   if (access(path.c_str(), F_OK) != 0) {
     return Status::Expected(Code::kModel, path, "a model file", "none",
-                            "name one with -m PATH or BALLAST_MODEL; `make models` fetches the default");
+                            "name one with -m PATH or BALLAST_MODEL; `make build` fetches the default");
   }
   Loaded loaded;
   BALLAST_ASSIGN_OR_RETURN(TensorFile file, TensorFile::Open(path));

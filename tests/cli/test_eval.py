@@ -70,7 +70,7 @@ def test_table_marks_the_moment_of_rollover(tokens):
     outcome = ballast("eval", "--tokens", tokens(120), "-c", 64, "--dense-context", 120, "--policy", "dense",
                       "--policy", "sinks")
     assert outcome.code == 0, outcome.err
-    assert "-- cache full at token 64: eviction starts --" in outcome.text
+    assert "-- cache full at token 64: eviction starts, inside the next row --" in outcome.text
     for word in ("dense", "sinks", "perplexity", "tokens/s", "evicted tokens"):
         assert word in outcome.text
     assert "\x1b" not in outcome.text
