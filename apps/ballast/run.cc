@@ -9,23 +9,16 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 
 #include "app.h"
+#include "completion.h"
 #include "conversation.h"
-#include "engine/generate.h"
-#include "prompt_feed.h"
 #include "terminal.h"
 
 namespace ballast::app {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-constexpr size_t kReadBytes = 1 << 16;
-constexpr int64_t kIdleTokens = 64;  // generated per pause unless -n says otherwise
 
 struct RunFlags {
   CommonFlags common;
@@ -44,16 +37,6 @@ struct RunFlags {
   CLI::Option* system_option = nullptr;
 };
 
-struct Outcome {
-  std::string text;  // with --json, in one piece
-  int64_t tokens_in = 0;
-  int64_t tokens_out = 0;
-  double prompt_seconds = 0;
-  double reply_seconds = 0;
-  StopReason reason = StopReason::kBudget;
-  bool ends_line = true;  // what was shown ends with a newline, or nothing was shown
-};
-
 const char* ReasonName(StopReason reason) {
   switch (reason) {
     case StopReason::kEndOfTurn:
@@ -67,28 +50,6 @@ const char* ReasonName(StopReason reason) {
   }
   return "";
 }
-
-// Shows text as it comes, or keeps it for the JSON document. A failed write is remembered.
-class Output {
- public:
-  Output(bool json, Outcome* outcome) : json_(json), outcome_(outcome) {}
-  bool Show(std::string_view text) {
-    if (text.empty()) return true;
-    outcome_->ends_line = text.back() == '\n';
-    if (json_) {
-      outcome_->text += text;
-    } else {
-      status_ = Print(text);
-    }
-    return status_.ok();
-  }
-  const Status& status() const { return status_; }
-
- private:
-  bool json_;
-  Outcome* outcome_;
-  Status status_;
-};
 
 void PrintStats(const Outcome& outcome, const Stream& stream) {
   const auto rate = [](int64_t tokens, double seconds) {
@@ -144,132 +105,6 @@ int Finish(const RunFlags& flags, const Outcome& outcome, const Loaded& loaded, 
   if (!status.ok()) return Fail(status);
   return outcome.reason == StopReason::kInterrupted ? 130 : 0;
 }
-
-// Plain completion over one stream.
-class Completion {
- public:
-  Completion(const RunFlags& flags, const Loaded& loaded, Stream& stream, Sampler& sampler)
-      : flags_(flags),
-        tokenizer_(*loaded.tokenizer),
-        stream_(stream),
-        sampler_(sampler),
-        cutter_(*loaded.tokenizer),
-        output_(flags.common.json, &outcome_) {}
-
-  const Outcome& Done() {
-    progress_.reset();
-    return outcome_;
-  }
-
-  Status FromText(const std::string& prompt) {
-    cutter_.Push(prompt);
-    BALLAST_RETURN_IF_ERROR(Feed(cutter_.Flush()));
-    return Generate(flags_.sampling.max_tokens);
-  }
-
-  // Reads `fd` to its end; `bytes` is its size, 0 when unknown.
-  Status FromDescriptor(int fd, int64_t bytes, const std::string& name) {
-    total_bytes_ = bytes;
-    const int idle = flags_.on_idle > 0 ? static_cast<int>(std::min<int64_t>(flags_.on_idle, 1 << 30)) : -1;
-    std::vector<char> buffer(kReadBytes);
-    while (true) {
-      const bool news = stream_.position() > generated_to_ || !cutter_.empty();
-      const Wait wait = WaitReadable(fd, news ? idle : -1);
-      if (wait == Wait::kInterrupted) return Status(Code::kInterrupted, "interrupted");
-      if (wait == Wait::kTimeout) {
-        BALLAST_RETURN_IF_ERROR(OnPause());
-        continue;
-      }
-      const ssize_t n = read(fd, buffer.data(), buffer.size());
-      if (n == 0) break;
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return Status::Expected(Code::kInput, name, "readable text", std::strerror(errno));
-      read_bytes_ += n;
-      cutter_.Push({buffer.data(), static_cast<size_t>(n)});
-      BALLAST_RETURN_IF_ERROR(Feed(cutter_.Take()));
-    }
-    BALLAST_RETURN_IF_ERROR(Feed(cutter_.Flush()));
-    progress_.reset();
-    // After a pause that was answered there may be nothing new to answer.
-    if (generated_to_ > 0 && stream_.position() == generated_to_) return Status();
-    return Generate(idle > 0 && flags_.sampling.max_tokens < 0 ? kIdleTokens : flags_.sampling.max_tokens);
-  }
-
- private:
-  Status Feed(const std::vector<Token>& tokens) {
-    if (tokens.empty()) return Status();
-    if (progress_ == nullptr) progress_ = std::make_unique<Progress>("reading the prompt");
-    const auto began = Clock::now();
-    const int64_t position = stream_.position();
-    const auto count = static_cast<int64_t>(tokens.size());
-    Stream::AppendOptions options;
-    options.on_step = [&](int64_t done) {
-      if (total_bytes_ > 0) {
-        const double piece = static_cast<double>(read_bytes_ - fed_bytes_) * static_cast<double>(done) /
-                             static_cast<double>(count);
-        progress_->Update((static_cast<double>(fed_bytes_) + piece) / static_cast<double>(total_bytes_));
-      } else if (flags_.prompt_given) {
-        progress_->Update(static_cast<double>(done) / static_cast<double>(count));
-      } else {
-        progress_->Count(position + done);
-      }
-      return !Interrupted();
-    };
-    const Status status = stream_.Append(tokens, options);
-    const int64_t fed = stream_.position() - position;
-    fed_bytes_ = read_bytes_;
-    for (int64_t i = 0; i < std::min(fed, count); ++i) sampler_.Observe(tokens[static_cast<size_t>(i)]);
-    outcome_.tokens_in += fed;
-    outcome_.prompt_seconds += std::chrono::duration<double>(Clock::now() - began).count();
-    return status;
-  }
-
-  Status OnPause() {
-    BALLAST_RETURN_IF_ERROR(Feed(cutter_.Flush()));
-    BALLAST_RETURN_IF_ERROR(
-        Generate(flags_.sampling.max_tokens >= 0 ? flags_.sampling.max_tokens : kIdleTokens));
-    if (!outcome_.ends_line) output_.Show("\n");
-    return output_.status();
-  }
-
-  Status Generate(int64_t max_tokens) {
-    progress_.reset();
-    if (stream_.position() == 0) {
-      return Status::Expected(Code::kInput, "prompt", "at least one token", "none",
-                              "this model has no token to begin with; give some text");
-    }
-    GenerateOptions options;
-    options.max_tokens = max_tokens;
-    options.stops = flags_.sampling.stops;
-    options.on_text = [this](std::string_view text) { return output_.Show(text); };
-    options.on_token = [](Token) { return !Interrupted(); };
-    const auto began = Clock::now();
-    const int64_t position = stream_.position();
-    Result<Generated> generated = ballast::Generate(stream_, tokenizer_, sampler_, options);
-    outcome_.reply_seconds += std::chrono::duration<double>(Clock::now() - began).count();
-    outcome_.tokens_out +=
-        generated.ok() ? static_cast<int64_t>(generated->tokens.size()) : stream_.position() - position;
-    generated_to_ = stream_.position();
-    BALLAST_RETURN_IF_ERROR(output_.status());
-    BALLAST_RETURN_IF_ERROR(generated.status());
-    outcome_.reason = generated->reason;
-    return generated->reason == StopReason::kInterrupted ? Status(Code::kInterrupted, "interrupted")
-                                                         : Status();
-  }
-
-  const RunFlags& flags_;
-  const Tokenizer& tokenizer_;
-  Stream& stream_;
-  Sampler& sampler_;
-  TextCutter cutter_;
-  Outcome outcome_;
-  Output output_;
-  std::unique_ptr<Progress> progress_;
-  int64_t total_bytes_ = 0;
-  int64_t read_bytes_ = 0;
-  int64_t fed_bytes_ = 0;     // of them, as good as all are in the stream
-  int64_t generated_to_ = 0;  // stream position when the last pause was answered
-};
 
 // Where the prompt comes from: -1 for -p.
 struct Source {
@@ -342,7 +177,8 @@ int RunCompletion(const RunFlags& flags, const Loaded& loaded, const StreamOptio
   WarnBeyondTraining(**stream);
   Result<Sampler> sampler = MakeSampler(flags.sampling, loaded, (*stream)->context());
   if (!sampler.ok()) return Fail(sampler.status());
-  Completion completion(flags, loaded, **stream, *sampler);
+  Completion completion({flags.sampling.max_tokens, flags.sampling.stops, flags.on_idle, flags.common.json},
+                        *loaded.tokenizer, **stream, *sampler);
   Status status = source.fd < 0 ? completion.FromText(flags.prompt)
                                 : completion.FromDescriptor(source.fd, source.bytes, source.name);
   Outcome outcome = completion.Done();
