@@ -77,6 +77,17 @@ CLI::Option* AddFlag(CLI::App& app, const std::string& names, const std::string&
   return option;
 }
 
+// One of two flags that exclude each other, such as -p and -f.
+struct RivalFlag {
+  const char* variable;  // its environment twin, "BALLAST_..."
+  std::string value{};
+  CLI::Option* option = nullptr;
+  bool given = false;  // set by ChooseOne
+};
+// Which of the two were given: a flag on the command line wins over the other one's variable. Both stay given
+// when both came from the same place.
+void ChooseOne(RivalFlag& a, RivalFlag& b);
+
 struct Loaded;
 
 // -n -s/--seed --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty
@@ -85,6 +96,7 @@ struct Loaded;
 struct SamplingFlags {
   SamplerOptions options;
   int64_t max_tokens = -1;
+  bool max_tokens_given = false;  // an explicit -1 is "no limit", also where there is a default one
   std::vector<std::string> stops;
 };
 void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);
@@ -124,6 +136,8 @@ class Progress {
   std::unique_ptr<State> state_;
 };
 
+// A terminal on stdin gets its settings of now back when a signal ends the process. A model file that is cut
+// short while it is mapped ends it with one line and 3.
 // Ctrl-C: set by the handler that main installs; a second one before it was noticed ends the process with
 // 130. Long work polls Interrupted(); ClearInterrupt() before a new one.
 void InstallSignalHandlers();
@@ -142,10 +156,15 @@ Status Print(std::string_view text);
 Status PrintJson(const nlohmann::json& document);  // one document, invalid UTF-8 replaced
 // `text` (any bytes) made printable for a terminal or a JSON document: invalid UTF-8 becomes U+FFFD.
 std::string ValidUtf8(std::string_view text);
-// Whole file or "-" for stdin, any bytes. kInput with the path when it cannot be read.
+// Whole file or "-" for stdin, any bytes. kInput with the path when it cannot be read or is beyond 1 GiB.
 Result<std::string> ReadAll(const std::string& path);
+// A descriptor to read `path` from. kInput with the path when there is none; kInterrupted when Ctrl-C came
+// while a pipe without a writer was waited for.
+Result<int> OpenToRead(const std::string& path);
 // Writes a file through a temporary beside it; kInternal/kInput when that fails (full disk included).
 Status WriteFileAtomically(const std::string& path, std::string_view bytes);
+// Whether that could work, asked before long work. Writes nothing; the disk may still turn out full.
+Status CheckWritable(const std::string& path);
 
 // "model": {"name", "sha256", "architecture"} for JSON output.
 nlohmann::json ModelJson(const Loaded& loaded);

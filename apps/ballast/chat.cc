@@ -27,8 +27,9 @@ Conversation::Hooks ChatSession::Hooks() {
     const Conversation::Turn* turn = chat->last_user();
     const Stream& stream = chat->stream();
     if (turn == nullptr || std::max(turn->begin, stream.pinned()) >= stream.start()) return;
-    Warn(fmt::format("this message is longer than the window: the model sees only its last {} tokens",
-                     Grouped(stream.position() - stream.start())));
+    const int64_t seen = stream.position() - stream.start();
+    Warn("this message is longer than the window: the model sees only its last " +
+         (seen == 1 ? "token" : Grouped(seen) + " tokens"));
   };
   return hooks;
 }
@@ -74,7 +75,7 @@ Status ChatSession::AfterReply(Result<Conversation::Reply> reply) {
   tokens_in += reply->prompt_tokens;
   tokens_out += static_cast<int64_t>(reply->generated.tokens.size());
   const StopReason reason = reply->generated.reason;
-  if (reason == StopReason::kInterrupted) Note("[stopped; Ctrl-C again leaves]");
+  if (reason == StopReason::kInterrupted) Note(edited ? "[stopped; Ctrl-C again leaves]" : "[stopped]");
   if (reason == StopReason::kBudget && edited) {
     Note(fmt::format("[cut after {} tokens; -n sets the limit]", reply->generated.tokens.size()));
   }
@@ -94,13 +95,16 @@ void Greet(const ChatSession& session) {
   const ModelConfig& config = session.loaded->model->config();
   Note("");
   line(Paint(Ink::kBold, config.name, styled));
-  std::string pinned =
-      stream.pinned() == 0 ? "nothing pinned" : fmt::format("the first {} tokens pinned", stream.pinned());
+  std::string pinned = stream.pinned() == 0 ? "nothing pinned"
+                                            : fmt::format("the first {} token{} pinned", stream.pinned(),
+                                                          stream.pinned() == 1 ? "" : "s");
   if (session.chat->options().pin_system) pinned += " (the system prompt)";
   line(fmt::format("context {} tokens, policy {}, {}, cache {}", Grouped(stream.context()),
                    PolicyName(stream.policy()), pinned, Bytes(static_cast<double>(stream.kv_bytes()))));
   if (stream.policy() == Policy::kSinks) {
     line("The conversation may go on for ever: it stays fluent, but what left the window is forgotten.");
+  } else if (stream.policy() == Policy::kWindow) {
+    line("This policy evicts the attention sinks: it is kept to show how the text collapses then.");
   } else if (stream.policy() == Policy::kDense) {
     line("Nothing is ever dropped: the conversation ends when the context is full.");
   }
@@ -108,7 +112,8 @@ void Greet(const ChatSession& session) {
   Note("");
 }
 
-// Reads and answers lines until the end; returns the exit code.
+// Reads and answers lines until the end; returns the exit code. Off a terminal there is no prompt to return
+// to: Ctrl-C and errors end it.
 int Loop(ChatSession& session) {
   const std::unique_ptr<LineInput> input = LineInput::Create();
   int interrupts = 0;  // since the last line was sent
@@ -116,6 +121,7 @@ int Loop(ChatSession& session) {
     std::string text;
     const LineInput::Got got = input->Next(&text);
     if (got == LineInput::Got::kEnd) return 0;
+    if (got == LineInput::Got::kFailed) return Fail(input->error());
     if (got == LineInput::Got::kInterrupted) {
       ClearInterrupt();
       if (++interrupts >= 2 || !session.edited) return 130;
@@ -124,7 +130,7 @@ int Loop(ChatSession& session) {
     }
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) continue;
     interrupts = 0;
-    ClearInterrupt();
+    if (session.edited) ClearInterrupt();
     Status status;
     if (text[0] == '/' && (text.size() < 2 || text[1] != '/')) {
       bool leave = false;
@@ -133,16 +139,19 @@ int Loop(ChatSession& session) {
     } else {
       if (text[0] == '/') text.erase(0, 1);  // "//x" sends "/x"
       status = session.AfterReply(session.chat->Say(text, session.Hooks()));
+      if (status.code() == Code::kInterrupted) {
+        Note("[stopped before the reply; the message was not sent]");
+      }
     }
-    if (Interrupted()) {
+    const bool stopped = Interrupted() || status.code() == Code::kInterrupted;
+    if (stopped && session.edited) {
       interrupts = 1;
       ClearInterrupt();
     }
-    if (status.code() == Code::kInterrupted) {
-      Note("[stopped before the reply; the message was not sent]");
+    if (status.ok() || status.code() == Code::kInterrupted) {
+      if (stopped && !session.edited) return 130;
       continue;
     }
-    if (status.ok()) continue;
     const int code = Fail(status);
     if (!session.edited || !session.output.ok()) return code;
   }
@@ -183,7 +192,7 @@ int Chat(const ChatFlags& flags) {
   session.edited = StdinIsTerminal();
   if (session.edited || flags.common.verbose) Greet(session);
   const int code = Loop(session);
-  if (!session.json || code != 0) return code;
+  if (!session.json) return code;
   nlohmann::json document = TranscriptJson(session);
   const Stream& s = session.chat->stream();
   document["usage"] = {{"prompt_tokens", session.tokens_in},
@@ -194,7 +203,7 @@ int Chat(const ChatFlags& flags) {
                          {"sinks", s.pinned()},
                          {"context", s.context()}}}};
   const Status printed = PrintJson(document);
-  return printed.ok() ? 0 : Fail(printed);
+  return printed.ok() ? code : Fail(printed);
 }
 
 }  // namespace

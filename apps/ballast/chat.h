@@ -32,6 +32,7 @@ struct ChatSession {
 };
 
 // Runs "/name arguments". A command that does not exist is said to be so, and never sent to the model.
+// kInterrupted: it was stopped, which was told.
 Status RunChatCommand(ChatSession& session, const std::string& line, bool* leave);
 // {"ballast": "chat", "version": 1, "system", "messages": [{"role", "content"}], "options"}.
 nlohmann::json TranscriptJson(const ChatSession& session);

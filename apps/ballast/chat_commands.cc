@@ -51,7 +51,19 @@ Status Clear(ChatSession& session, const std::string&) {
 }
 
 Status Regenerate(ChatSession& session, const std::string&) {
-  return session.AfterReply(session.chat->Regenerate(session.Hooks()));
+  const Status status = session.AfterReply(session.chat->Regenerate(session.Hooks()));
+  if (status.code() == Code::kInterrupted) Note("[stopped before the reply; the old one stays]");
+  return status;
+}
+
+// A system prompt that is not pinned leaves the window like any text: said before it does.
+std::string LeavesSoon(const Conversation& chat) {
+  const Stream& stream = chat.stream();
+  const int64_t room = stream.context() - stream.live();
+  if (stream.policy() == Policy::kDense || chat.system_tokens() <= stream.pinned()) return "";
+  if (chat.system_gone() || room >= stream.context() / 2) return "";
+  return fmt::format("; it leaves the window after {} more token{} (--pin-system keeps it)", Grouped(room),
+                     room == 1 ? "" : "s");
 }
 
 Status System(ChatSession& session, const std::string& text) {
@@ -61,10 +73,16 @@ Status System(ChatSession& session, const std::string& text) {
   }
   const size_t turns = session.chat->turns();
   session.told_system = false;
-  BALLAST_RETURN_IF_ERROR(session.chat->SetSystem(text, session.Hooks()));
-  Note(fmt::format(
-      "[new system prompt of {} tokens; {}]", session.chat->system_tokens(),
-      turns == 0 ? "it takes effect with the first message" : "the visible turns were read again"));
+  const Status status = session.chat->SetSystem(text, session.Hooks());
+  if (status.code() == Code::kInterrupted) {
+    Note("[stopped; the new system prompt is read with the next message]");
+  }
+  BALLAST_RETURN_IF_ERROR(status);
+  const int64_t tokens = session.chat->system_tokens();
+  Note(
+      fmt::format("[new system prompt of {} token{}; {}{}]", Grouped(tokens), tokens == 1 ? "" : "s",
+                  turns == 0 ? "it takes effect with the first message" : "the visible turns were read again",
+                  LeavesSoon(*session.chat)));
   session.TellWhatLeft();
   return Status();
 }
@@ -118,15 +136,12 @@ Result<Transcript> ParseTranscript(const std::string& path, const std::string& t
   return transcript;
 }
 
-Status Load(ChatSession& session, const std::string& path) {
-  if (path.empty()) return Status::Expected(Code::kInput, "/load", "a file name", "none");
+Status ReadAndLoad(ChatSession& session, const std::string& path) {
   BALLAST_ASSIGN_OR_RETURN(const std::string text, ReadAll(path));
   BALLAST_ASSIGN_OR_RETURN(const Transcript transcript, ParseTranscript(path, text));
   Note(fmt::format("[reading {} messages through the window]", transcript.messages.size()));
-  const Conversation::Hooks hooks = session.Hooks();
-  Conversation::Hooks quiet;
-  quiet.on_prefill = hooks.on_prefill;
-  BALLAST_RETURN_IF_ERROR(session.chat->Load(transcript.system, transcript.messages, quiet));
+  // The hooks, and with them the progress bar, are gone before the next line is written.
+  BALLAST_RETURN_IF_ERROR(session.chat->Load(transcript.system, transcript.messages, session.Hooks()));
   session.told_gone = 0;
   session.told_system = false;
   session.last.reset();
@@ -134,6 +149,13 @@ Status Load(ChatSession& session, const std::string& path) {
                    Grouped(session.chat->stream().position())));
   session.TellWhatLeft();
   return Status();
+}
+
+Status Load(ChatSession& session, const std::string& path) {
+  if (path.empty()) return Status::Expected(Code::kInput, "/load", "a file name", "none");
+  const Status status = ReadAndLoad(session, path);
+  if (status.code() == Code::kInterrupted) Note("[stopped; the conversation stays as it was]");
+  return status;
 }
 
 // The slots: pinned, used window, free.
@@ -175,11 +197,12 @@ Status Cache(ChatSession& session, const std::string&) {
   text += Row("evicted", Grouped(stream.evicted()));
   const size_t turns = chat.turns();
   const size_t gone = chat.gone();
-  std::string seen = turns == 0      ? "none yet"
-                     : gone >= turns ? "none whole"
-                                     : fmt::format("{} to {} of {}", gone + 1, turns, turns);
+  std::string seen = turns == 0          ? "none yet"
+                     : gone >= turns     ? "none whole"
+                     : gone + 1 == turns ? fmt::format("{} of {}", turns, turns)
+                                         : fmt::format("{} to {} of {}", gone + 1, turns, turns);
   if (chat.gone_whole() < gone) seen += fmt::format(", and the end of {}", gone);
-  text += Row("turns", seen);
+  text += Row(turns > 0 && gone + 1 == turns ? "turn" : "turns", seen);
   text += Row("memory", fmt::format("{} ({})", Bytes(static_cast<double>(stream.kv_bytes())),
                                     KvTypeName(stream.cache().type())));
   return Show(session, text);
@@ -230,9 +253,12 @@ Status Sinks(ChatSession& session, const std::string&) {
     over += share > 0.05 ? 1 : 0;
   }
   const auto count = static_cast<double>(mass.size());
-  std::string text =
-      fmt::format("  Attention paid to the {} pinned tokens, over the newest {} tokens of your message\n\n",
-                  chat.stream().pinned(), chat.sink_rows());
+  std::string text = fmt::format(
+      "  Attention paid to {}, mean over the newest {} of your message.\n"
+      "  A short context makes the shares large: there is little else to look at.\n\n",
+      chat.stream().pinned() == 1 ? "the pinned token"
+                                  : fmt::format("all {} pinned tokens together", chat.stream().pinned()),
+      chat.sink_rows() == 1 ? "token" : fmt::format("{} tokens", chat.sink_rows()));
   text += HeatMap(mass, config.layers, config.heads);
   text += Row("", fmt::format("layers 0 to {}{}", config.layers - 1,
                               Utf8Locale() ? "; · under 5%, ░ ▒ ▓ █ more" : "")) +
@@ -257,7 +283,7 @@ Status Stats(ChatSession& session, const std::string&) {
                                     rate(last.prompt_tokens, last.prompt_seconds), out,
                                     rate(out, last.reply_seconds)));
   }
-  text += Row("seed", std::to_string(session.chat->sampler().seed()));
+  text += Row("seed", std::to_string(session.chat->seed()));
   return Show(session, text);
 }
 
@@ -287,7 +313,7 @@ nlohmann::json TranscriptJson(const ChatSession& session) {
             {"context", stream.context()},
             {"pinned", stream.pinned()},
             {"kv", KvTypeName(stream.cache().type())},
-            {"seed", chat.sampler().seed()},
+            {"seed", chat.seed()},
             {"temperature", sampling.temperature},
             {"top_k", sampling.top_k},
             {"top_p", sampling.top_p},

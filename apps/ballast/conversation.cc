@@ -91,12 +91,18 @@ Status Conversation::MakeStream() {
     // Only a stream that could be made replaces the old one; untouched memory costs nothing meanwhile.
     BALLAST_ASSIGN_OR_RETURN(stream_, Stream::Create(*loaded_.model, *loaded_.pool, plan));
   }
-  BALLAST_ASSIGN_OR_RETURN(Sampler sampler, MakeSampler(options_.sampling, loaded_, stream_->context()));
-  if (sampler_ == nullptr) {
-    options_.sampling.options.seed = sampler.seed();  // one seed for the whole conversation
-    sampler_ = std::make_unique<Sampler>(std::move(sampler));
-  }
   sink_rows_ = 0;
+  return MakeFreshSampler();
+}
+
+// The penalties must see what is in the stream and nothing else, so an empty stream gets a new sampler. One
+// seed makes the whole conversation, yet a restart does not draw the same again: /regen wants another reply.
+Status Conversation::MakeFreshSampler() {
+  SamplingFlags flags = options_.sampling;
+  if (sampler_ != nullptr) flags.options.seed = seed() + ++restarts_;
+  BALLAST_ASSIGN_OR_RETURN(Sampler sampler, MakeSampler(flags, loaded_, stream_->context()));
+  if (sampler_ == nullptr) options_.sampling.options.seed = sampler.seed();
+  sampler_ = std::make_unique<Sampler>(std::move(sampler));
   return Status();
 }
 
@@ -228,9 +234,9 @@ Result<Conversation::Reply> Conversation::Say(const std::string& text, const Hoo
 Result<Conversation::Reply> Conversation::GenerateReply(const Hooks& hooks) {
   const auto began = std::chrono::steady_clock::now();
   GenerateOptions options;
-  // A small model may never end its turn: a reply has a limit also when none is given, and never outgrows the
-  // context, beyond which its question has left the window.
-  options.max_tokens = options_.sampling.max_tokens >= 0
+  // A small model may never end its turn: unless -n says otherwise (-1: no limit), a reply has a limit and
+  // never outgrows the context, beyond which its question has left the window.
+  options.max_tokens = options_.sampling.max_tokens_given || options_.sampling.max_tokens >= 0
                            ? options_.sampling.max_tokens
                            : std::min<int64_t>(kLongestReply, stream_->context());
   options.stops = options_.sampling.stops;
@@ -269,11 +275,18 @@ Result<Conversation::Reply> Conversation::Regenerate(const Hooks& hooks) {
   if (turns_.size() < 2 || turns_.back().message.role != "assistant") {
     return Status::Expected(Code::kInput, "/regen", "a reply to replace", "none");
   }
+  Turn old_reply = std::move(turns_.back());
   turns_.pop_back();
-  const std::string question = turns_.back().message.content;
+  Turn old_question = std::move(turns_.back());
   turns_.pop_back();
   needs_restream_ = true;
-  return Say(question, hooks);
+  Result<Reply> reply = Say(old_question.message.content, hooks);
+  if (!reply.ok()) {  // e.g. Ctrl-C: nothing is lost
+    turns_.push_back(std::move(old_question));
+    turns_.push_back(std::move(old_reply));
+    needs_restream_ = true;
+  }
+  return reply;
 }
 
 Status Conversation::SetSystem(const std::string& text, const Hooks& hooks) {
@@ -318,8 +331,10 @@ Status Conversation::Load(const std::string& system, const std::vector<ChatMessa
 Status Conversation::Clear() {
   dropped_.clear();
   turns_.clear();
+  needs_restream_ = true;
+  BALLAST_RETURN_IF_ERROR(MakeStream());
   needs_restream_ = false;
-  return MakeStream();
+  return Status();
 }
 
 // Token ids of turns that no restream can reach any more.

@@ -57,8 +57,8 @@ class Conversation {
   // Adds a user's turn and generates the reply. Ctrl-C ends it early with what there is. When the prompt was
   // not fed whole (kInterrupted) or refused, the turn is taken back.
   Result<Reply> Say(const std::string& text, const Hooks& hooks);
-  // Drops the last reply and generates another. A cache cannot un-append what it has evicted for, so the
-  // visible turns are streamed again.
+  // Replaces the last reply by another one; the old one stays when that fails. A cache cannot un-append what
+  // it has evicted for, so the visible turns are streamed again.
   Result<Reply> Regenerate(const Hooks& hooks);
   // Another system prompt: it stands first, so the visible turns are streamed again.
   Status SetSystem(const std::string& text, const Hooks& hooks);
@@ -68,6 +68,8 @@ class Conversation {
 
   const Stream& stream() const { return *stream_; }
   const Sampler& sampler() const { return *sampler_; }
+  // The conversation's; a sampler made for a restarted stream derives its own from it.
+  uint64_t seed() const { return *options_.sampling.options.seed; }
   const Options& options() const { return options_; }
   const std::string& system() const { return options_.system; }
   int64_t system_tokens() const { return system_tokens_; }
@@ -85,6 +87,7 @@ class Conversation {
  private:
   explicit Conversation(const Loaded& loaded) : loaded_(loaded) {}
   Status MakeStream();
+  Status MakeFreshSampler();
   Result<int64_t> CountSystemTokens() const;
   Result<std::vector<Token>> Render(const std::vector<ChatMessage>& messages, size_t from, bool open,
                                     bool first) const;
@@ -103,7 +106,8 @@ class Conversation {
   Token end_of_turn_ = -1;
   bool end_is_text_ = false;  // the format ends turns with ordinary text
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Sampler> sampler_;
+  std::unique_ptr<Sampler> sampler_;  // has seen what the stream was fed since it was last empty
+  uint64_t restarts_ = 0;             // samplers made after the first one
   std::vector<ChatMessage> dropped_;  // older turns that this stream was not fed
   std::vector<Turn> turns_;           // fed, oldest first
   int64_t system_tokens_ = 0;

@@ -42,7 +42,7 @@ struct Evaluation {
   std::optional<Gate> gate;
 };
 
-Status CheckFlags(const EvalFlags& flags) {
+Status CheckFlags(EvalFlags& flags) {
   BALLAST_RETURN_IF_ERROR(CheckTextFlags(flags.text, "eval"));
   if (flags.common.pin_system) {
     return Status::Expected(Code::kUsage, "--pin-system", "a command with a system prompt", "eval",
@@ -55,6 +55,7 @@ Status CheckFlags(const EvalFlags& flags) {
   for (const std::string& policy : flags.common.policies) {
     BALLAST_RETURN_IF_ERROR(MakeStreamOptions(flags.common, policy).status());
   }
+  if (!flags.plot.empty()) BALLAST_RETURN_IF_ERROR(CheckWritable(flags.plot));
   // Half of the check: a bad limit need not wait for the model. The text's length is checked later.
   if (flags.gated) return CheckGate(flags.gate, 0, 2);
   return Status();
@@ -322,7 +323,7 @@ std::string PlotSvg(const Evaluation& evaluation, const Loaded& loaded) {
   return RenderCurves(plot);
 }
 
-int RunEval(const EvalFlags& flags) {
+int RunEval(EvalFlags& flags) {
   if (const Status status = CheckFlags(flags); !status.ok()) return Fail(status);
   ClearInterrupt();
   const Result<Loaded> loaded = LoadModel(flags.common);
@@ -347,8 +348,10 @@ Runner AddEval(CLI::App& app) {
   auto flags = std::make_shared<EvalFlags>();
   CLI::App* command = app.add_subcommand("eval", "Perplexity across roll-over, policy against policy");
   AddCommonFlags(*command, flags->common);
+  command->get_option("--policy")->description("sinks, window, dense or recompute; repeatable (sinks)");
   AddTextFlags(*command, flags->text);
-  AddFlag(*command, "--chunk", "CHUNK", flags->chunk, "Tokens fed at once; changes speed, not results")
+  AddFlag(*command, "--chunk", "CHUNK", flags->chunk,
+          "Tokens fed at once; changes speed; results only by rounding (256)")
       ->type_name("N");
   AddFlag(*command, "--dense-context", "DENSE_CONTEXT", flags->dense_context,
           "Capacity of the dense runs (default: as --context)")

@@ -10,32 +10,66 @@
 namespace ballast::app {
 
 void AddTextFlags(CLI::App& app, TextFlags& flags) {
-  AddFlag(app, "-f,--file", "FILE", flags.text, "Text to read, as its bytes; - for stdin")->type_name("TEXT");
-  AddFlag(app, "--tokens", "TOKENS", flags.tokens, "Token ids to read: {\"tokens\":[...]}")
-      ->type_name("FILE.json");
-  AddFlag(app, "--limit", "LIMIT", flags.limit, "Use the first N tokens only")->type_name("N");
+  flags.text.option =
+      AddFlag(app, "-f,--file", "FILE", flags.text.value, "Text to read, as its bytes; - for stdin");
+  flags.text.option->type_name("TEXT");
+  flags.tokens.option =
+      AddFlag(app, "--tokens", "TOKENS", flags.tokens.value, "Token ids to read: {\"tokens\":[...]}");
+  flags.tokens.option->type_name("FILE.json");
+  AddFlag(app, "--limit", "LIMIT", flags.limit,
+          fmt::format("Use the first N tokens only; -1: all ({})", flags.limit))
+      ->type_name("N");
 }
 
-Status CheckTextFlags(const TextFlags& flags, std::string_view command) {
-  if (flags.text.empty() == flags.tokens.empty()) {
+Status CheckTextFlags(TextFlags& flags, std::string_view command) {
+  ChooseOne(flags.text, flags.tokens);
+  if (flags.text.given == flags.tokens.given) {
     return Status::Expected(Code::kUsage, command, "one of -f TEXT and --tokens FILE.json",
-                            flags.text.empty() ? "neither" : "both");
+                            flags.text.given ? "both" : "neither");
   }
   if (flags.limit != -1 && flags.limit < 1) {
-    return Status::Expected(Code::kUsage, "--limit", "1 or more tokens", std::to_string(flags.limit));
+    return Status::Expected(Code::kUsage, "--limit", "1 or more tokens, or -1 for all",
+                            std::to_string(flags.limit));
   }
   return Status();
 }
 
+namespace {
+
+// Says what JSON of another shape than {"tokens":[...]} is; ok when its shape is right or it is no JSON.
+Status CheckShape(const std::string& path, const std::string& bytes) {
+  const nlohmann::json document = nlohmann::json::parse(bytes, nullptr, false);
+  const auto kind = [](const nlohmann::json& value) {
+    const std::string name = value.type_name();
+    return value.is_null() ? name : (value.is_array() || value.is_object() ? "an " : "a ") + name;
+  };
+  if (document.is_discarded()) return Status();
+  if (!document.is_object()) {
+    return Status::Expected(Code::kInput, path + ": contents", "an object like {\"tokens\":[1,2,3]}",
+                            kind(document));
+  }
+  const auto tokens = document.find("tokens");
+  if (tokens == document.end() || tokens->is_array()) return Status();
+  return Status::Expected(Code::kInput, path + ": \"tokens\"", "an array of token ids", kind(*tokens));
+}
+
+}  // namespace
+
 Result<std::vector<Token>> LoadTokens(const TextFlags& flags, const Loaded& loaded) {
-  const bool from_text = !flags.text.empty();
-  const std::string& path = from_text ? flags.text : flags.tokens;
+  const bool from_text = flags.text.given;
+  const std::string& path = from_text ? flags.text.value : flags.tokens.value;
   BALLAST_ASSIGN_OR_RETURN(const std::string bytes, ReadAll(path));
   std::vector<Token> ids;
   if (from_text) {
     ids = TokenizeText(*loaded.tokenizer, bytes, flags.limit);
   } else {
-    BALLAST_ASSIGN_OR_RETURN(ids, ParseTokenFile(path, bytes, loaded.model->config().vocab, flags.limit));
+    Result<std::vector<Token>> parsed =
+        ParseTokenFile(path, bytes, loaded.model->config().vocab, flags.limit);
+    if (!parsed.ok()) {
+      BALLAST_RETURN_IF_ERROR(CheckShape(path, bytes));
+      return parsed.status();
+    }
+    ids = std::move(*parsed);
   }
   BALLAST_RETURN_IF_ERROR(CheckScorable(static_cast<int64_t>(ids.size())));
   return ids;

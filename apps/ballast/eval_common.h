@@ -16,14 +16,14 @@ namespace ballast::app {
 
 // -f TEXT or --tokens FILE.json, --limit N
 struct TextFlags {
-  std::string text;
-  std::string tokens;
+  RivalFlag text{.variable = "BALLAST_FILE"};
+  RivalFlag tokens{.variable = "BALLAST_TOKENS"};
   int64_t limit = -1;  // -1: all
 };
 void AddTextFlags(CLI::App& app, TextFlags& flags);
 
-// Usage errors that can be seen before a model is loaded.
-Status CheckTextFlags(const TextFlags& flags, std::string_view command);
+// Chooses between the two; usage errors that can be seen before a model is loaded.
+Status CheckTextFlags(TextFlags& flags, std::string_view command);
 // The tokens, at most `limit` of them. kInput, "nothing to score" for fewer than two.
 Result<std::vector<Token>> LoadTokens(const TextFlags& flags, const Loaded& loaded);
 

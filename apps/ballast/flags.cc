@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "app.h"
+#include "cache/policy.h"
 
 namespace ballast::app {
 namespace {
@@ -93,6 +94,19 @@ CLI::Option* AddParsedFlag(CLI::App& app, const std::string& names, const std::s
   return option;
 }
 
+void ChooseOne(RivalFlag& a, RivalFlag& b) {
+  const auto from_variable = [](const RivalFlag& flag) {
+    const char* text = std::getenv(flag.variable);
+    return text != nullptr && flag.value == text;
+  };
+  a.given = a.option->count() > 0;
+  b.given = b.option->count() > 0;
+  if (!a.given || !b.given) return;
+  const bool a_set = from_variable(a);
+  const bool b_set = from_variable(b);
+  if (a_set != b_set) (a_set ? a : b).given = false;
+}
+
 void AddCommonFlags(CLI::App& app, CommonFlags& flags) {
   app.set_version_flag("--version", "ballast " BALLAST_VERSION, "Print the version");
   AddFlag(app, "-m,--model", "MODEL", flags.model,
@@ -126,6 +140,7 @@ void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
   SamplerOptions& o = flags.options;
   const std::string group = "Sampling";
   AddFlag(app, "-n,--max-tokens", "MAX_TOKENS", flags.max_tokens, "Most tokens to generate; -1: no limit")
+      ->each([&flags](const std::string&) { flags.max_tokens_given = true; })
       ->group(group);
   auto seed = [&o](const std::string& text) {
     uint64_t value = 0;
@@ -211,12 +226,9 @@ Result<StreamOptions> MakeStreamOptions(const CommonFlags& flags, const std::str
   if (flags.compute != "fast" && flags.compute != "f32") {
     return Status::Expected(Code::kUsage, "--compute", "fast or f32", "\"" + flags.compute + "\"");
   }
-  if (flags.context < 0) {
-    return Status::Expected(Code::kUsage, "--context", "1 or more", std::to_string(flags.context));
-  }
-  if (flags.sinks < 0) {
-    return Status::Expected(Code::kUsage, "--sinks", "0 or more", std::to_string(flags.sinks));
-  }
+  // The two ranges, without a model: a dense cache takes any pair within them.
+  const int64_t context = flags.context == 0 ? 1 : flags.context;
+  BALLAST_RETURN_IF_ERROR(MakePlan(Policy::kDense, context, flags.sinks).status());
   if (flags.threads < 0 || flags.threads > 1024) {
     return Status::Expected(Code::kUsage, "--threads", "1 to 1024", std::to_string(flags.threads));
   }

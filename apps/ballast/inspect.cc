@@ -275,7 +275,14 @@ int Tokenize(const InspectFlags& flags, const TensorFile& file) {
   return printed.ok() ? 0 : Fail(printed);
 }
 
+// Flags that only matter to other commands are held to the same values.
+Status CheckFlags(const CommonFlags& flags) {
+  BALLAST_ASSIGN_OR_RETURN(const std::string policy, OnePolicy(flags));
+  return MakeStreamOptions(flags, policy).status();
+}
+
 int Inspect(InspectFlags& flags) {
+  if (Status status = CheckFlags(flags.common); !status.ok()) return Fail(status);
   if (!flags.path.empty()) flags.common.model = flags.path;
   Result<std::string> path = FindModel(flags.common);
   if (!path.ok()) return Fail(path.status());

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -23,14 +24,65 @@ namespace {
 std::atomic<bool> interrupted{false};
 int wake_pipe[2] = {-1, -1};  // written by the handler, so that a poll that has not begun yet still ends
 
+constexpr size_t kMostInput = size_t{1} << 30;
+
+termios terminal_before{};  // stdin's settings at the start
+bool terminal_saved = false;
+
+// Async-signal-safe. Not from the background, where the settings belong to somebody else.
+void RestoreTerminal() {
+  if (terminal_saved && tcgetpgrp(STDIN_FILENO) == getpgrp()) {
+    tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
+  }
+}
+
 void OnInterrupt(int) {
   const int saved = errno;
-  if (interrupted.exchange(true)) _exit(130);  // asked twice and nobody has listened
+  if (interrupted.exchange(true)) {  // asked twice and nobody has listened
+    RestoreTerminal();
+    _exit(130);
+  }
   if (wake_pipe[1] >= 0) {
     const ssize_t ignored = write(wake_pipe[1], "x", 1);
     (void)ignored;
   }
   errno = saved;
+}
+
+void OnTermination(int number) {
+  RestoreTerminal();
+  signal(number, SIG_DFL);
+  raise(number);  // delivered when this handler returns
+}
+
+// A mapped file that has shrunk: its missing pages cannot be read.
+void OnBusError(int number, siginfo_t* info, void*) {
+  if (info->si_code != BUS_ADRERR) {
+    signal(number, SIG_DFL);
+    raise(number);
+    return;
+  }
+  constexpr char kLine[] =
+      "ballast: model file: expected its bytes, found that it was cut short while in use\n";
+  const ssize_t ignored = write(STDERR_FILENO, kLine, sizeof(kLine) - 1);
+  (void)ignored;
+  RestoreTerminal();
+  _exit(3);
+}
+
+// SIGTERM and SIGHUP would leave the terminal as an interactive chat has set it. One that is ignored, as
+// under nohup, stays ignored.
+void RestoreTerminalOnTermination() {
+  terminal_saved = tcgetattr(STDIN_FILENO, &terminal_before) == 0;
+  if (!terminal_saved) return;
+  for (const int number : {SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    action = {};
+    action.sa_handler = OnTermination;
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, nullptr);
+  }
 }
 
 // A descriptor among 0, 1, 2 that is closed would be taken by the next file opened: our text would go there.
@@ -64,6 +116,7 @@ Status WriteAll(int fd, std::string_view bytes, const std::string& what) {
       if (Interrupted()) return Status(Code::kInterrupted, what + ": interrupted");
       continue;
     }
+    if (errno == EBADF) return Status::Expected(Code::kInternal, what, "a reader", "none (it was closed)");
     if (errno == EPIPE) return Status::Expected(Code::kInternal, what, "a reader", "that it has gone away");
     if (errno == ENOSPC || errno == EDQUOT) {
       return Status::Expected(Code::kInternal, what, "room for the output", "a full disk");
@@ -104,6 +157,12 @@ void InstallSignalHandlers() {
   sigaction(SIGINT, &action, nullptr);
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
+  action = {};
+  action.sa_sigaction = OnBusError;
+  action.sa_flags = SA_SIGINFO;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGBUS, &action, nullptr);
+  RestoreTerminalOnTermination();
 }
 
 bool Interrupted() { return interrupted.load(std::memory_order_relaxed); }
@@ -139,11 +198,24 @@ std::string ValidUtf8(std::string_view text) {
   return valid + stream.Finish();
 }
 
+Result<int> OpenToRead(const std::string& path) {
+  if (path.empty()) return Status::Expected(Code::kInput, "file", "a path", "\"\"");
+  while (true) {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) return fd;
+    if (errno != EINTR) return Status::Expected(Code::kInput, path, "a readable file", std::strerror(errno));
+    if (Interrupted()) return Status(Code::kInterrupted, path + ": interrupted");
+  }
+}
+
 Result<std::string> ReadAll(const std::string& path) {
   const bool standard = path == "-";
   const std::string name = standard ? "stdin" : path;
-  Descriptor file(standard ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return Status::Expected(Code::kInput, name, "a readable file", std::strerror(errno));
+  int fd = STDIN_FILENO;
+  if (!standard) {
+    BALLAST_ASSIGN_OR_RETURN(fd, OpenToRead(path));
+  }
+  Descriptor file(fd);
   std::string bytes;
   std::vector<char> buffer(1 << 16);
   while (true) {
@@ -151,6 +223,7 @@ Result<std::string> ReadAll(const std::string& path) {
     const ssize_t n = read(file.get(), buffer.data(), buffer.size());
     if (n == 0) return bytes;
     if (n > 0) bytes.append(buffer.data(), static_cast<size_t>(n));
+    if (bytes.size() > kMostInput) return Status::Expected(Code::kInput, name, "at most 1 GiB", "more");
     if (n < 0 && errno != EINTR) {
       return Status::Expected(Code::kInput, name, "a readable file", std::strerror(errno));
     }
@@ -202,6 +275,22 @@ Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
   if (status.ok() && rename(temporary.c_str(), target.c_str()) != 0) status = WriteFailure(path);
   if (!status.ok()) unlink(temporary.c_str());
   return status;
+}
+
+Status CheckWritable(const std::string& path) {
+  std::string target = path;
+  if (char* real = realpath(path.c_str(), nullptr); real != nullptr) {
+    target = real;
+    std::free(real);
+    struct stat info {};
+    if (stat(target.c_str(), &info) != 0) return WriteFailure(path);
+    if (S_ISDIR(info.st_mode)) return Status::Expected(Code::kInput, path, "a file", "a folder");
+    if (!S_ISREG(info.st_mode)) return access(target.c_str(), W_OK) == 0 ? Status() : WriteFailure(path);
+  }
+  // A file is replaced as a whole, so it is its folder that must allow it.
+  const size_t slash = target.rfind('/');
+  const std::string folder = slash == std::string::npos ? "./" : target.substr(0, slash + 1);
+  return access(folder.c_str(), W_OK | X_OK) == 0 ? Status() : WriteFailure(path);
 }
 
 int ExitCode(const Status& status) {

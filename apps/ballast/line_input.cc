@@ -33,7 +33,11 @@ class PlainInput : public LineInput {
       if (WaitReadable(STDIN_FILENO, -1) == Wait::kInterrupted) return Got::kInterrupted;
       char buffer[4096];
       const ssize_t n = read(STDIN_FILENO, buffer, sizeof(buffer));
-      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+      if (n < 0) {
+        error_ = Status::Expected(Code::kInput, "stdin", "readable input", std::strerror(errno));
+        return Got::kFailed;
+      }
       if (n > 0) {
         held_.append(buffer, static_cast<size_t>(n));
         continue;

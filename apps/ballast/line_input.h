@@ -6,16 +6,23 @@
 #include <memory>
 #include <string>
 
+#include "base/status.h"
+
 namespace ballast::app {
 
 class LineInput {
  public:
-  enum class Got { kLine, kEnd, kInterrupted };
+  enum class Got { kLine, kEnd, kInterrupted, kFailed };
   // Edited when stdin is a terminal and stdout or stderr is one that can be drawn on.
   static std::unique_ptr<LineInput> Create();
   virtual ~LineInput() = default;
-  // The next line without its newline; any bytes. Ctrl-C gives kInterrupted and leaves the flag set.
+  // The next line without its newline; any bytes. Ctrl-C gives kInterrupted and leaves the flag set; kFailed
+  // leaves the reason in error().
   virtual Got Next(std::string* line) = 0;
+  const Status& error() const { return error_; }
+
+ protected:
+  Status error_;
 };
 
 }  // namespace ballast::app

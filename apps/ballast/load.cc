@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
@@ -52,7 +53,12 @@ Result<Loaded> LoadModel(const CommonFlags& flags) {
   BALLAST_ASSIGN_OR_RETURN(TensorFile file, TensorFile::Open(path));
   loaded.file = std::make_unique<TensorFile>(std::move(file));
   BALLAST_ASSIGN_OR_RETURN(loaded.tokenizer, LoadTokenizer(*loaded.file));
-  loaded.pool = std::make_unique<ThreadPool>(flags.threads > 0 ? flags.threads : UsableCores());
+  const int cores = UsableCores();
+  if (flags.threads > cores) {  // more would only wait for each other
+    Note(fmt::format("[--threads {}: using the {} there {}]", flags.threads,
+                     cores == 1 ? "1 core" : fmt::format("{} cores", cores), cores == 1 ? "is" : "are"));
+  }
+  loaded.pool = std::make_unique<ThreadPool>(flags.threads > 0 ? std::min(flags.threads, cores) : cores);
   Progress progress("loading " + path.substr(path.rfind('/') + 1));
   LoadOptions options;
   options.compute = flags.compute == "f32" ? Compute::kF32 : Compute::kFast;

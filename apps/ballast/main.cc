@@ -75,12 +75,20 @@ Status Explain(CLI::App& app, const CLI::ParseError& error) {
       for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
     }
     const std::string flag = extra[0].substr(0, extra[0].find('='));
-    const std::string what = command ? "ballast " + command->get_name() : "ballast";
-    return Status::Expected(Code::kUsage, what, "one of its flags", flag, Hint(flag, known, help));
+    if (command == nullptr) {
+      return Status::Expected(Code::kUsage, "flags", "--help, --version or a command before them", flag,
+                              Hint(flag, known, help));
+    }
+    // The command would have taken its own flag: this one stood before it.
+    if (command->get_option_no_throw(flag) != nullptr) {
+      return Status::Expected(Code::kUsage, command->get_name(), "its flags after the command",
+                              flag + " before it", "ballast " + command->get_name() + " " + flag + " ...");
+    }
+    return Status::Expected(Code::kUsage, command->get_name(), "one of its flags", flag,
+                            Hint(flag, known, help));
   }
   if (command) {
-    return Status::Expected(Code::kUsage, "ballast " + command->get_name(), "flags", "\"" + extra[0] + "\"",
-                            help);
+    return Status::Expected(Code::kUsage, command->get_name(), "flags", "\"" + extra[0] + "\"", help);
   }
   std::string list;
   for (const CLI::App* sub : app.get_subcommands({})) {

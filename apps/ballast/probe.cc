@@ -26,13 +26,15 @@ struct ProbeFlags {
   std::string plot;
 };
 
-Status CheckFlags(const ProbeFlags& flags) {
+Status CheckFlags(ProbeFlags& flags) {
   BALLAST_RETURN_IF_ERROR(CheckTextFlags(flags.text, "probe"));
   if (!(flags.threshold > 0 && flags.threshold < 1)) {
     return Status::Expected(Code::kUsage, "--threshold", "a share between 0 and 1",
                             fmt::format("{}", flags.threshold));
   }
-  return MakeStreamOptions(flags.common, "dense").status();
+  BALLAST_ASSIGN_OR_RETURN(const std::string policy, OnePolicy(flags.common));
+  BALLAST_RETURN_IF_ERROR(MakeStreamOptions(flags.common, policy).status());
+  return flags.plot.empty() ? Status() : CheckWritable(flags.plot);
 }
 
 Result<SinkMap> Probe(const ProbeFlags& flags, const Loaded& loaded) {
@@ -41,7 +43,7 @@ Result<SinkMap> Probe(const ProbeFlags& flags, const Loaded& loaded) {
   EvalProgress progress("probe", flags.common.verbose);
   ProbeOptions options;
   options.threshold = flags.threshold;
-  options.limit = flags.text.limit;
+  options.limit = static_cast<int64_t>(tokens.size());  // --limit has cut them
   options.kv = stream.kv;
   options.on_progress = [&](int64_t done, int64_t total) { return progress(done, total); };
   SpanTokens source(tokens);
@@ -131,7 +133,7 @@ std::string PlotSvg(const SinkMap& map, const Loaded& loaded) {
   return RenderHeatMap(plot);
 }
 
-int RunProbeCommand(const ProbeFlags& flags) {
+int RunProbeCommand(ProbeFlags& flags) {
   if (const Status status = CheckFlags(flags); !status.ok()) return Fail(status);
   ClearInterrupt();
   const Result<Loaded> loaded = LoadModel(flags.common);
@@ -154,9 +156,12 @@ Runner AddProbe(CLI::App& app) {
   AddCommonFlags(*command, flags->common);
   AddTextFlags(*command, flags->text);
   AddFlag(*command, "--threshold", "THRESHOLD", flags->threshold,
-          "Share of attention on token 0 above which a head counts (default 0.05)")
+          "Share of attention on token 0 above which a head counts (0.05)")
       ->type_name("SHARE");
   AddFlag(*command, "--plot", "PLOT", flags->plot, "Draw the map into an SVG file")->type_name("FILE.svg");
+  command->footer(
+      "The map is always of a dense run from the first token, with that one token pinned:\n"
+      "--policy, --context and --sinks do not change it.");
   return [flags] { return RunProbeCommand(*flags); };
 }
 

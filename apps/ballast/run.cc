@@ -3,13 +3,11 @@
 // Plain completion by default: the prompt is streamed through the window as it arrives, tokenized up to the
 // last finished line, so that memory stays flat on input that never ends. Text is generated at the end of the
 // input, and with --on-idle also whenever the input pauses; what was generated stays part of the stream.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "app.h"
@@ -23,17 +21,13 @@ namespace {
 struct RunFlags {
   CommonFlags common;
   SamplingFlags sampling;
-  std::string prompt;
-  std::string file;
+  RivalFlag prompt{.variable = "BALLAST_PROMPT"};
+  RivalFlag file{.variable = "BALLAST_FILE"};
   std::string system;
   std::string chat_format;
   int64_t on_idle = 0;  // ms; 0: off
   bool stats = false;
   bool chat = false;
-  bool prompt_given = false;  // by -p, or by its variable while -f was not
-  bool file_given = false;
-  CLI::Option* prompt_option = nullptr;
-  CLI::Option* file_option = nullptr;
   CLI::Option* system_option = nullptr;
 };
 
@@ -68,13 +62,14 @@ void PrintStats(const Outcome& outcome, const Stream& stream) {
                    Bytes(static_cast<double>(stream.kv_bytes()))));
 }
 
-nlohmann::json RunJson(const Outcome& o, const Loaded& loaded, const Stream& stream, uint64_t seed) {
+nlohmann::json RunJson(const Outcome& o, const Loaded& loaded, const Stream& stream, uint64_t seed,
+                       const char* reason) {
   return {{"model",
            {{"name", loaded.model->config().name}, {"architecture", loaded.model->config().architecture}}},
           {"text", ValidUtf8(o.text)},
           {"tokens_in", o.tokens_in},
           {"tokens_out", o.tokens_out},
-          {"stop_reason", ReasonName(o.reason)},
+          {"stop_reason", reason},
           {"usage",
            {{"prompt_tokens", o.tokens_in},
             {"completion_tokens", o.tokens_out},
@@ -97,9 +92,15 @@ int Finish(const RunFlags& flags, const Outcome& outcome, const Loaded& loaded, 
     const Status newline = Print("\n");
     if (status.ok()) status = newline;
   }
-  if (flags.stats) PrintStats(outcome, stream);
-  if (flags.common.json && !failed) {
-    const Status printed = PrintJson(RunJson(outcome, loaded, stream, seed));
+  if (flags.stats) {
+    // Text that went elsewhere may end on the same terminal, by way of a pipe.
+    if (!flags.common.json && !outcome.ends_line && !StdoutIsTerminal() && StderrIsTerminal()) Note("");
+    PrintStats(outcome, stream);
+  }
+  // What was generated is not lost to a failure, e.g. a dense cache that is full.
+  if (flags.common.json && (!failed || outcome.tokens_out > 0)) {
+    const char* reason = failed ? "error" : ReasonName(outcome.reason);
+    const Status printed = PrintJson(RunJson(outcome, loaded, stream, seed, reason));
     if (!printed.ok()) status = printed;
   }
   if (!status.ok()) return Fail(status);
@@ -117,16 +118,17 @@ struct Source {
 };
 
 Status OpenSource(const RunFlags& flags, Source* source) {
-  if (flags.prompt_given) return Status();
-  const bool standard = !flags.file_given || flags.file == "-";
-  if (standard && StdinIsTerminal() && !flags.file_given) {
+  if (flags.prompt.given) return Status();
+  const bool standard = !flags.file.given || flags.file.value == "-";
+  if (standard && StdinIsTerminal() && !flags.file.given) {
     return Status::Expected(Code::kUsage, "prompt", "-p TEXT, -f FILE or text on stdin", "none",
                             "ballast run -p \"Once upon a time\"; for a conversation: ballast chat");
   }
-  source->name = standard ? "stdin" : flags.file;
-  source->fd = standard ? STDIN_FILENO : open(flags.file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (source->fd < 0)
-    return Status::Expected(Code::kInput, source->name, "a readable file", std::strerror(errno));
+  source->name = standard ? "stdin" : flags.file.value;
+  source->fd = STDIN_FILENO;
+  if (!standard) {
+    BALLAST_ASSIGN_OR_RETURN(source->fd, OpenToRead(flags.file.value));
+  }
   struct stat info {};
   if (fstat(source->fd, &info) != 0) {
     return Status::Expected(Code::kInput, source->name, "readable text", std::strerror(errno));
@@ -136,22 +138,8 @@ Status OpenSource(const RunFlags& flags, Source* source) {
   return Status();
 }
 
-// A flag on the command line wins over the other one's environment twin.
-void ChoosePrompt(RunFlags& flags) {
-  const auto from_variable = [](const std::string& value, const char* name) {
-    const char* text = std::getenv(name);
-    return text != nullptr && value == text;
-  };
-  flags.prompt_given = flags.prompt_option->count() > 0;
-  flags.file_given = flags.file_option->count() > 0;
-  if (!flags.prompt_given || !flags.file_given) return;
-  const bool prompt_set = from_variable(flags.prompt, "BALLAST_PROMPT");
-  const bool file_set = from_variable(flags.file, "BALLAST_FILE");
-  if (prompt_set != file_set) (prompt_set ? flags.prompt_given : flags.file_given) = false;
-}
-
 Status CheckFlags(const RunFlags& flags) {
-  if (flags.prompt_given && flags.file_given) {
+  if (flags.prompt.given && flags.file.given) {
     return Status::Expected(Code::kUsage, "prompt", "one of -p and -f", "both");
   }
   if (flags.on_idle < 0) {
@@ -167,6 +155,7 @@ Status CheckFlags(const RunFlags& flags) {
     return Status::Expected(Code::kUsage, "--pin-system", "a system prompt", "none",
                             "give one with --system TEXT");
   }
+  if (!flags.chat_format.empty()) BALLAST_RETURN_IF_ERROR(ParseChatFormat(flags.chat_format).status());
   return CheckSamplingFlags(flags.sampling);
 }
 
@@ -179,7 +168,7 @@ int RunCompletion(const RunFlags& flags, const Loaded& loaded, const StreamOptio
   if (!sampler.ok()) return Fail(sampler.status());
   Completion completion({flags.sampling.max_tokens, flags.sampling.stops, flags.on_idle, flags.common.json},
                         *loaded.tokenizer, **stream, *sampler);
-  Status status = source.fd < 0 ? completion.FromText(flags.prompt)
+  Status status = source.fd < 0 ? completion.FromText(flags.prompt.value)
                                 : completion.FromDescriptor(source.fd, source.bytes, source.name);
   Outcome outcome = completion.Done();
   if (status.code() == Code::kInterrupted) outcome.reason = StopReason::kInterrupted;
@@ -188,9 +177,9 @@ int RunCompletion(const RunFlags& flags, const Loaded& loaded, const StreamOptio
 
 int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& stream_options,
             const Source& source) {
-  std::string text = flags.prompt;
+  std::string text = flags.prompt.value;
   if (source.fd >= 0) {
-    Result<std::string> read = ReadAll(source.fd == STDIN_FILENO ? "-" : flags.file);
+    Result<std::string> read = ReadAll(source.fd == STDIN_FILENO ? "-" : flags.file.value);
     if (!read.ok()) return Fail(read.status());
     text = std::move(*read);
   }
@@ -214,7 +203,13 @@ int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& st
   hooks.on_prefill = [&](int64_t done, int64_t total) {
     progress.Update(static_cast<double>(done) / static_cast<double>(total));
   };
-  hooks.on_prefilled = [&] { progress.Done(); };
+  const auto position = [&] { return (*chat)->stream().position(); };
+  const int64_t began_at = position();
+  int64_t answered_from = -1;
+  hooks.on_prefilled = [&] {
+    progress.Done();
+    answered_from = position();
+  };
   Result<Conversation::Reply> reply = (*chat)->Say(text, hooks);
   progress.Done();
   Status status = output.status().ok() ? reply.status() : output.status();
@@ -224,14 +219,17 @@ int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& st
     outcome.prompt_seconds = reply->prompt_seconds;
     outcome.reply_seconds = reply->reply_seconds;
     outcome.reason = reply->generated.reason;
-  } else if (status.code() == Code::kInterrupted) {
-    outcome.reason = StopReason::kInterrupted;
+  } else {
+    const bool answering = answered_from >= 0;
+    outcome.tokens_in = (answering ? answered_from : position()) - began_at;
+    outcome.tokens_out = answering ? position() - answered_from : 0;
+    if (status.code() == Code::kInterrupted) outcome.reason = StopReason::kInterrupted;
   }
   return Finish(flags, outcome, loaded, (*chat)->stream(), (*chat)->sampler().seed(), status);
 }
 
 int Run(RunFlags& flags) {
-  ChoosePrompt(flags);
+  ChooseOne(flags.prompt, flags.file);
   if (Status status = CheckFlags(flags); !status.ok()) return Fail(status);
   Result<std::string> policy = OnePolicy(flags.common);
   if (!policy.ok()) return Fail(policy.status());
@@ -252,10 +250,11 @@ Runner AddRun(CLI::App& app) {
       app.add_subcommand("run", "A prompt of any length in, text out; pipes and logs without end");
   auto flags = std::make_shared<RunFlags>();
   const std::string group = "Prompt";
-  flags->prompt_option = AddFlag(*run, "-p,--prompt", "PROMPT", flags->prompt, "The prompt");
-  flags->prompt_option->type_name("TEXT")->group(group);
-  flags->file_option = AddFlag(*run, "-f,--file", "FILE", flags->file, "A file holds the prompt; -: stdin");
-  flags->file_option->type_name("PATH")->group(group);
+  flags->prompt.option = AddFlag(*run, "-p,--prompt", "PROMPT", flags->prompt.value, "The prompt");
+  flags->prompt.option->type_name("TEXT")->group(group);
+  flags->file.option =
+      AddFlag(*run, "-f,--file", "FILE", flags->file.value, "A file holds the prompt; -: stdin");
+  flags->file.option->type_name("PATH")->group(group);
   AddFlag(*run, "--on-idle", "ON_IDLE", flags->on_idle,
           "Also generate (-n, else 64 tokens) whenever the input pauses this long, then read on")
       ->type_name("MS")

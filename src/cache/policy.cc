@@ -28,7 +28,8 @@ Result<Policy> ParsePolicy(std::string_view name) {
   for (Policy p : {Policy::kSinks, Policy::kWindow, Policy::kDense, Policy::kRecompute}) {
     if (PolicyName(p) == name) return p;
   }
-  return Status::Expected(Code::kUsage, "--policy", "sinks, window, dense or recompute", std::string(name));
+  return Status::Expected(Code::kUsage, "--policy", "sinks, window, dense or recompute",
+                          "\"" + std::string(name) + "\"");
 }
 
 Result<CachePlan> MakePlan(Policy policy, int64_t context, int64_t pinned) {
@@ -36,8 +37,9 @@ Result<CachePlan> MakePlan(Policy policy, int64_t context, int64_t pinned) {
     return Status::Expected(Code::kUsage, "--context", "1 to " + std::to_string(kMaxContext) + " tokens",
                             std::to_string(context));
   }
-  if (pinned < 0) {
-    return Status::Expected(Code::kUsage, "--sinks", "0 or more tokens", std::to_string(pinned));
+  if (pinned < 0 || pinned > kMaxContext) {
+    return Status::Expected(Code::kUsage, "--sinks", "0 to " + std::to_string(kMaxContext) + " tokens",
+                            std::to_string(pinned));
   }
   CachePlan plan;
   plan.policy = policy;

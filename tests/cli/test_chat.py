@@ -192,22 +192,127 @@ def test_ctrl_d_and_bye_leave_with_0():
     assert terminal.wait() == 0
 
 
+ENDLESS = ["--temp", "1", "--logit-bias", "2=-inf", "--logit-bias", "0=-inf"]  # a reply never ends its turn
+
+
+def piped(*args, stdin=b""):
+    """A chat on pipes that has begun to answer `stdin`, or to do what it says."""
+    process = subprocess.Popen([BALLAST, "chat", *map(str, args)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, env=environment())
+    process.stdin.write(stdin)
+    process.stdin.flush()
+    return process
+
+
+def test_ctrl_c_ends_a_piped_chat_with_130():
+    process = piped(*ENDLESS, "-n", 4000, stdin=b"Tell me a story\nnever answered\n")
+    assert process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 130
+    assert err == b"[stopped]\n"
+
+
+def test_ctrl_c_still_prints_the_document():
+    """The stopped turn is kept; nothing else is answered."""
+    process = piped(*ENDLESS, "-n", 4000, "--json", "--verbose", stdin=b"/stats\nTell me a story\nnever answered\n")
+    for line in process.stderr:
+        if b"seed" in line:
+            break
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 130
+    assert [m["role"] for m in json.loads(out)["messages"]] in (["user", "assistant"], [])
+
+
+def test_an_error_still_prints_the_document():
+    outcome = ballast("chat", "--policy", "dense", "-c", 64, "-n", 8, *ENDLESS, "--json",
+                      stdin="Hello\n" + "Tell me a story. " * 20 + "\n")
+    assert outcome.code == 4
+    assert [m["role"] for m in outcome.json["messages"]] == ["user", "assistant"]
+
+
 def test_a_stopped_reply_leaves_the_conversation_whole(tmp_path):
     """The turn is closed with its end-of-turn token, so the next one still makes sense."""
     path = tmp_path / "talk.json"
-    process = subprocess.Popen([BALLAST, "chat", "--temp", "1", "-n", "4000", "--logit-bias", "2=-inf", "--logit-bias",
-                                "0=-inf"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               env=environment())
-    process.stdin.write(b"Tell me a story\n")
-    process.stdin.flush()
-    assert process.stdout.read(1)
-    process.send_signal(signal.SIGINT)
-    assert b"[stopped" in process.stderr.readline()
-    process.stdin.write(f"/save {path}\n".encode())
-    process.stdin.close()
-    process.stdout.read().decode()
-    assert process.wait(timeout=LIMIT) == 0
+    terminal = Terminal("chat", *ENDLESS, "-n", 4000)
+    terminal.wait_for("› ")
+    terminal.send("Tell me a story\n")
+    terminal.wait_for("story\n")
+    time.sleep(1.5)
+    terminal.interrupt()
+    terminal.wait_for("[stopped; Ctrl-C again leaves]")
+    terminal.wait_for("› ")
+    terminal.send(f"/save {path}\n")
+    terminal.wait_for("saved 2 messages")
+    terminal.send("/bye\n")
+    assert terminal.wait() == 0
     assert [m["role"] for m in json.loads(path.read_text())["messages"]] == ["user", "assistant"]
+
+
+def test_a_failed_regen_keeps_the_old_reply():
+    # Dense: a reply of 16 fits after two short turns, a second reading under a long system prompt does not.
+    outcome = ballast("chat", "--policy", "dense", "-c", 96, "-n", 16, "--temp", 0, "--system", "Hi", "--json",
+                      stdin="Hello\n/system " + "Be brief and kind. " * 30 + "\n/regen\n")
+    assert outcome.code == 0, outcome.err
+    assert [m["role"] for m in outcome.json["messages"]] == ["user", "assistant"]
+
+
+def test_the_penalties_see_only_what_is_in_the_stream():
+    args = [*GREEDY, *EXACT, "--json", "--repeat-penalty", 1.5, "--repeat-last-n", -1]
+    once = ballast("chat", *args, stdin="What is water?\n").json["messages"]
+    cleared = ballast("chat", *args, stdin="What is water?\n/clear\nWhat is water?\n").json["messages"]
+    again = ballast("chat", *args, stdin="What is water?\n/regen\n").json["messages"]
+    assert cleared == once and again == once
+
+
+def test_regen_draws_another_reply_and_the_seed_stays():
+    args = ["chat", "--temp", 1.5, "-n", 24, "--seed", 7, "--json"]
+    once = ballast(*args, stdin="Tell me a story.\n").json
+    again = ballast(*args, stdin="Tell me a story.\n/regen\n").json
+    assert once["options"]["seed"] == again["options"]["seed"] == 7
+    assert once["messages"][1] != again["messages"][1]
+    assert again["messages"] == ballast(*args, stdin="Tell me a story.\n/regen\n").json["messages"]
+
+
+def test_minus_one_is_no_limit():
+    process = piped(*ENDLESS, "-c", 64, "-n", -1, stdin=b"Tell me a story\n")
+    assert len(process.stdout.read(2000)) == 2000  # without -n: at most 64 tokens
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=LIMIT)
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize("redirect", ["< /", "<&-"])
+def test_an_unreadable_stdin_is_refused(redirect):
+    process = subprocess.run(["sh", "-c", f'exec "$0" chat {redirect}', BALLAST], capture_output=True, timeout=LIMIT,
+                             env=environment())
+    assert process.returncode == 4
+    assert process.stdout == b""
+    assert process.stderr.startswith(b"ballast: stdin: expected readable input, found ")
+    assert process.stderr.count(b"\n") == 1
+
+
+def test_one_visible_turn_is_told_as_one():
+    outcome = ballast("chat", *GREEDY, stdin="Hello\n/cache\n/sinks\n")
+    assert "1 to 2 of 2" in outcome.text
+    late = ballast("chat", *ENDLESS, "-c", 48, "-n", 40, stdin="Hello\n/cache\n")  # the question has left
+    assert "  turn       2 of 2, and the end of 1\n" in late.text or "  turn       2 of 2\n" in late.text
+    assert "all 4 pinned tokens together" in outcome.text and "short context" in outcome.text
+
+
+def test_a_new_system_prompt_that_will_leave_is_told():
+    messages = "".join(f"Tell me about the number {i}.\n" for i in range(6))
+    args = ["chat", "--temp", 0, "-n", 24, "-c", 160]
+    outcome = ballast(*args, stdin=messages + "/system You are a pirate who answers briefly.\n")
+    assert "it leaves the window after" in outcome.err and "--pin-system" in outcome.err
+    assert "it leaves the window" not in ballast(*args, stdin="/system You are a pirate.\n").err
+
+
+def test_the_banner_of_the_window_policy_says_what_it_is_for():
+    outcome = ballast("chat", "--policy", "window", "--verbose", stdin="/bye\n")
+    assert outcome.code == 0 and "evicts the attention sinks" in outcome.err
 
 
 def test_a_trailing_backslash_goes_on_in_the_next_line(tmp_path):

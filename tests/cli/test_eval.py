@@ -88,6 +88,8 @@ def test_nothing_to_score(command, text, found):
     ('{"tokens":[1,2,-1]}', ["tokens[2]", "-1"]),
     ('{"tokens":[1.5]}', ["tokens[0]", "1.5"]),
     ('{"ids":[1]}', ['"tokens"', "none"]),
+    ('[1,2]', ["expected an object", "found an array"]),
+    ('{"tokens":5}', ['"tokens": expected an array', "found a number"]),
     ("plain text", ["JSON"]),
 ])
 def test_bad_token_files(tmp_path, contents, words):
@@ -109,6 +111,8 @@ def test_bad_token_files(tmp_path, contents, words):
     (["eval", "-f", TEXT, "--pin-system"], ["--pin-system"]),
     (["probe", "-f", TEXT, "--threshold", "1"], ["--threshold"]),
     (["probe", "-f", TEXT, "--kv", "q3"], ["--kv", "q3"]),
+    (["probe", "-f", TEXT, "--policy", "foo"], ["--policy", "foo"]),
+    (["probe", "-f", TEXT, "--limit", "-2"], ["--limit", "-1 for all"]),
 ])
 def test_usage(args, words):
     refused(ballast(*args), 2, *words)
@@ -168,10 +172,16 @@ class TestPlot:
         ElementTree.fromstring(path.read_text())
         assert path.read_text().count("<title>") == 270
 
-    def test_results_come_even_when_the_picture_cannot(self, tmp_path, tokens):
-        outcome = ballast("eval", "--tokens", tokens(30), "--json", "--plot", tmp_path / "no" / "dir.svg")
-        assert outcome.code != 0
-        assert "dir.svg" in outcome.err and outcome.err.startswith("ballast: ")
+    @pytest.mark.parametrize("command", ["eval", "probe"])
+    def test_a_picture_that_cannot_be_written_is_refused_before_any_work(self, tmp_path, tokens, command):
+        for path in (tmp_path / "no" / "dir.svg", tmp_path):
+            refused(ballast(command, "--tokens", tokens(30), "--plot", path, "-m", "no/model"), 4, str(path))
+        assert list(tmp_path.glob("*.svg*")) == []
+
+    def test_results_come_even_when_the_picture_cannot(self, tokens):
+        outcome = ballast("eval", "--tokens", tokens(30), "--json", "--plot", "/dev/full")
+        assert outcome.code == 1
+        assert "/dev/full" in outcome.err and outcome.err.startswith("ballast: ")
         assert outcome.json["tokens"] == 30
 
 
@@ -187,6 +197,12 @@ def test_probe_json(tokens):
     assert document["heads_over_threshold"] == pytest.approx(sum(v > 0.05 for v in heads) / 270)
     assert document["verdict"] == "vulnerable"
     assert "%" in document["why"]
+
+
+def test_probe_limit_of_minus_one_is_all(tokens):
+    assert ballast("probe", "--tokens", tokens(40), "--limit", -1, "--json").json["tokens"] == 40
+    text = ballast("probe", "--help").text
+    assert "(1024)" in text and "dense run" in text
 
 
 def test_probe_shows_a_plain_map_and_warns_on_short_texts():

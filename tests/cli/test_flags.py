@@ -37,6 +37,11 @@ from conftest import SMOL, ballast, refused
     (["run", "-p", "x", "--on-idle", "-1"], ["--on-idle"]),
     (["run", "-p", "x", "--pin-system"], ["--pin-system", "--system"]),
     (["chat", "--chat-format", "nonsense"], ["nonsense"]),
+    (["run", "-p", "x", "--chat-format", "zzz"], ["zzz"]),
+    (["run", "--frobnicate", "-p", "x"], ["ballast: run: expected one of its flags"]),
+    (["--threads", "2", "run", "-p", "x"], ["found --threads before it", "hint: ballast run --threads"]),
+    (["run", "-p", "x", "--policy", "magic"], ['found "magic"']),
+    (["run", "-p", "x", "--sinks", "9223372036854775807"], ["--sinks: expected 0 to"]),
 ])
 def test_bad_flags_are_usage_errors_on_one_line(args, words):
     refused(ballast(*args), 2, *words)
@@ -70,6 +75,16 @@ def test_a_prompt_flag_wins_over_the_other_ones_variable(tmp_path):
     (tmp_path / "p").write_text("one two three four five six")
     assert ballast("run", "-p", "x", "-n", 0, "--json", env={"BALLAST_FILE": tmp_path / "p"}).json["tokens_in"] == 1
     assert ballast("run", "-f", tmp_path / "p", "-n", 0, "--json", env={"BALLAST_PROMPT": "x"}).json["tokens_in"] == 6
+
+
+@pytest.mark.parametrize("command", ["eval", "probe"])
+def test_a_text_flag_wins_over_the_other_ones_variable(tmp_path, command):
+    (tmp_path / "text").write_text("one two three four five six")
+    (tmp_path / "ids").write_text('{"tokens":[1,2,3]}')
+    by_file = ballast(command, "-f", tmp_path / "text", "--json", env={"BALLAST_TOKENS": tmp_path / "ids"})
+    assert by_file.code == 0 and by_file.json["tokens"] == 6, by_file.err
+    by_ids = ballast(command, "--tokens", tmp_path / "ids", "--json", env={"BALLAST_FILE": tmp_path / "text"})
+    assert by_ids.code == 0 and by_ids.json["tokens"] == 3, by_ids.err
 
 
 def test_an_empty_variable_counts_as_unset():

@@ -61,6 +61,16 @@ def test_tokenize_prints_the_ids_of_the_exact_bytes(tmp_path):
     refused(ballast("inspect", "--tokenize", tmp_path / "none"), 4, "none")
 
 
+def test_flags_of_other_commands_are_held_to_their_values():
+    for args in (["--policy", "foo"], ["--kv", "q3"], ["--compute", "slow"], ["-c", "-5"], ["--sinks", "-1"],
+                 ["-t", "5000"]):
+        refused(ballast("inspect", *args), 2, args[1])
+
+
+def test_an_empty_path_is_named():
+    refused(ballast("inspect", "--tokenize", ""), 4, 'expected a path, found ""')
+
+
 def test_the_checksum_is_sha256_at_every_padding(tmp_path):
     """FIPS 180-4 pads to 64 bytes: every length modulo 64 once, and the whole default model."""
     path = tmp_path / "m.gguf"

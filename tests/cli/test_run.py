@@ -1,9 +1,11 @@
 """ballast run: prompts of every shape in, whole UTF-8 out, exact counts, stops, interruptions."""
 import json
 import os
+import pty
 import random
 import signal
 import subprocess
+import termios
 import threading
 import time
 
@@ -121,6 +123,20 @@ def test_a_dense_cache_that_fills_up_says_so_after_the_text_so_far():
     refused(ballast("run", "-p", "The ship sailed on. " * 20, "-c", 16, "--policy", "dense", "-n", 4), 4)
 
 
+def test_a_dense_cache_that_fills_up_still_gives_the_document():
+    args = ["-c", 16, "--policy", "dense", "-n", 40, *GREEDY]
+    shown = ballast("run", "-p", "The ship", *args)
+    outcome = ballast("run", "-p", "The ship", "--json", *args)
+    assert outcome.code == 4 and "16" in outcome.err
+    assert outcome.json["stop_reason"] == "error" and outcome.json["tokens_out"] > 0
+    assert outcome.json["text"] == shown.text
+    refused(ballast("run", "-p", "The ship sailed on. " * 20, "--json", *args), 4)  # nothing was generated
+
+
+def test_input_without_end_that_is_read_whole_is_refused():
+    refused(ballast("inspect", "--tokenize", "/dev/zero"), 4, "/dev/zero: expected at most 1 GiB, found more")
+
+
 def test_an_empty_prompt_is_refused_by_a_model_without_bos():
     for args, stdin in ((["-p", ""], b""), ([], b""), (["-f", "/dev/null"], b"")):
         refused(ballast("run", "-n", 4, *args, stdin=stdin), 4, "prompt: expected at least one token, found none")
@@ -170,6 +186,8 @@ def test_closed_stdout_and_full_disk_are_reported():
                                  env=environment(B=BALLAST), timeout=LIMIT)
         assert outcome.returncode == 1, outcome.stderr
         assert outcome.stderr.startswith(b"ballast: stdout: expected")
+        if redirect == ">&-":
+            assert b"stdout: expected a reader, found none (it was closed)" in outcome.stderr
     closed = subprocess.run('"$B" run -n 4 <&-', shell=True, capture_output=True, env=environment(B=BALLAST),
                             timeout=LIMIT)
     assert closed.returncode == 4 and closed.stderr.startswith(b"ballast: stdin: ")
@@ -208,6 +226,47 @@ def test_ctrl_c_ends_a_run_that_waits_for_its_pipe():
     process.stdin.close()
 
 
+@pytest.mark.parametrize("args", [["run", "-f"], ["inspect", "--tokenize"]])
+def test_ctrl_c_ends_the_wait_for_a_pipe_nobody_writes(tmp_path, args):
+    os.mkfifo(tmp_path / "pipe")
+    process = subprocess.Popen([BALLAST, *args, tmp_path / "pipe"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=environment())
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, b"")
+
+
+def test_a_model_file_cut_short_while_in_use_ends_it_with_one_line(tmp_path):
+    copy = tmp_path / "m.gguf"
+    copy.write_bytes(SMOL.read_bytes())
+    process = subprocess.Popen([BALLAST, "run", "-m", copy, "-n", "4", "--json"], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    end = time.monotonic() + 60
+    while str(copy) not in open(f"/proc/{process.pid}/maps").read() and time.monotonic() < end:
+        time.sleep(0.02)
+    os.truncate(copy, 4096)
+    out, err = process.communicate(b"The sea", timeout=LIMIT)
+    if process.returncode != 0:  # 0: the weights were all copied while loading
+        assert (process.returncode, out) == (3, b"")
+        assert err == b"ballast: model file: expected its bytes, found that it was cut short while in use\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_a_chat_gives_the_terminal_back(number):
+    terminal = Terminal("chat")
+    held = os.dup(terminal.fd)
+    before = termios.tcgetattr(held)[:4]
+    end = time.monotonic() + 30
+    while termios.tcgetattr(held)[:4] == before and time.monotonic() < end:
+        terminal._read(0.1)
+    assert termios.tcgetattr(held)[:4] != before  # the line editor is at work
+    os.kill(terminal.pid, number)
+    assert terminal.wait() == -number
+    assert termios.tcgetattr(held)[:4] == before
+    os.close(held)
+
+
 def test_ctrl_c_during_a_long_prompt(tmp_path):
     (tmp_path / "p").write_text("The ship sailed on over the grey sea. " * 40000)
     process = subprocess.Popen([BALLAST, "run", "-f", tmp_path / "p", "-n", "4", "-c", "512"], stdout=subprocess.PIPE,
@@ -243,6 +302,25 @@ def test_stats_go_to_stderr():
     for word in ("tokens in", "tokens out", "evicted", "position", "kv bytes", "tokens/s"):
         assert word in outcome.err
         assert word not in outcome.text
+
+
+def test_stats_begin_on_a_line_of_their_own():
+    """`ballast run --stats | cat`: the text ends on the terminal that the figures go to."""
+    master, slave = pty.openpty()
+    process = subprocess.run([BALLAST, "run", "-p", "The sea", "-n", "3", "--stats", "--logit-bias", "198=-inf",
+                              "--temp", "0"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave,
+                             env=environment(NO_COLOR=1), timeout=LIMIT)
+    shown = os.read(master, 65536)
+    os.close(slave)
+    os.close(master)
+    assert process.returncode == 0 and not process.stdout.endswith(b"\n")
+    assert shown.startswith(b"\r\ntokens in")
+
+
+def test_more_threads_than_cores_are_cut_and_said_once():
+    outcome = ballast("run", "-p", "The sea", "-n", 2, "-t", 1024, *GREEDY)
+    assert outcome.code == 0
+    assert outcome.err.startswith("[--threads 1024: using the ") and len(outcome.err.splitlines()) == 1
 
 
 def test_off_a_terminal_nothing_is_animated_or_coloured():
@@ -290,7 +368,7 @@ def test_a_prompt_of_a_million_tokens():
     size = 1_000_000
     process = subprocess.Popen([BALLAST, "run", "-n", "8", "-c", "256", "--json", "--stats"], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
-    text = b"".join(b"%06d the ship sailed on over the grey sea\n" % i for i in range(size // 15))
+    text = b"".join(b"%06d the ship sailed on over the grey sea\n" % i for i in range(size // 15 + 1))
 
     def feed():
         try:
