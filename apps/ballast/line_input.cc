@@ -100,6 +100,9 @@ class EditedInput : public LineInput {
     more_ = false;
     while (true) {
       int length = 0;
+      // libedit shows the prompt first and makes the terminal raw after: a Ctrl-D typed in between would be
+      // lost.
+      el_set(edit_, EL_PREP_TERM, 1);
       const char* text = el_gets(edit_, &length);
       if (Interrupted()) {
         el_reset(edit_);
