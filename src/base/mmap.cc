@@ -134,6 +134,16 @@ void MappedFile::DontNeed(size_t offset, size_t length) const {
   Advise(data_, size_, offset, length, MADV_DONTNEED, /*inward=*/true);
 }
 
+void MappedFile::Touch(size_t offset, size_t length) const {
+  if (offset >= size_) return;
+  constexpr size_t kPage = 4096;
+  const size_t end = offset + std::min(length, size_ - offset);
+  uint8_t sum = 0;
+  for (size_t at = offset; at < end; at += kPage) sum = static_cast<uint8_t>(sum + data_[at]);
+  volatile uint8_t sink = sum;  // the reads must happen
+  static_cast<void>(sink);
+}
+
 Result<Arena> Arena::Allocate(size_t bytes) {
   Arena arena;
   if (bytes == 0) return arena;

@@ -24,6 +24,9 @@ class MappedFile {
   // Tells the kernel that [offset, offset + length) will be read soon / is no longer needed.
   void WillNeed(size_t offset, size_t length) const;
   void DontNeed(size_t offset, size_t length) const;
+  // Reads a byte of every page of the range now, so that later reads do not change how much memory is
+  // resident.
+  void Touch(size_t offset, size_t length) const;
 
  private:
   const uint8_t* data_ = nullptr;

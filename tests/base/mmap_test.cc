@@ -129,6 +129,7 @@ TEST_F(MappedFileTest, AdviceNeverChangesBytesNorReachesPastTheEnd) {
   for (const auto& [offset, length] :
        {std::pair<size_t, size_t>{0, kAll}, {1, 5000}, {4095, 2}, {text.size(), 1}, {kAll, kAll}, {100, 0}}) {
     file->WillNeed(offset, length);
+    file->Touch(offset, length);
     file->DontNeed(offset, length);
   }
   MappedFile().WillNeed(0, 1);
