@@ -28,6 +28,9 @@ void* Count(size_t n) {
 }
 }  // namespace
 
+// GCC sees malloc in one inlined half and operator delete in the other, and takes them for a mismatch.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+
 void* operator new(size_t n) { return Count(n); }
 void* operator new[](size_t n) { return Count(n); }
 void operator delete(void* p) noexcept { std::free(p); }
