@@ -30,7 +30,7 @@ build: binary models-default ## build/release/ballast and its default model
 
 binary: setup
 	@$(call configure,release,-DCMAKE_BUILD_TYPE=Release)
-	@cmake --build build/release --target ballast -j $(JOBS)
+	@cmake --build build/release --target ballast -j $(JOBS) -- --quiet
 
 models-default: setup ## fetch the default model into models/ (98 MB, resumes, checked)
 	@$(PYTHON) tools/fetch_model.py default

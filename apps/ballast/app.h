@@ -114,6 +114,8 @@ struct Loaded {
 // Loads with a progress bar on stderr (terminals only; nothing otherwise unless --verbose).
 Result<Loaded> LoadModel(const CommonFlags& flags);
 Result<StreamOptions> MakeStreamOptions(const CommonFlags& flags, const std::string& policy);
+// For commands without a system prompt: kUsage when --pin-system asks to keep it.
+Status RefusePinSystem(const CommonFlags& flags, const std::string& command);
 // For commands that take one policy: the last one given, else "sinks".
 Result<std::string> OnePolicy(const CommonFlags& flags);
 // The path to load: -m, else the default model beside the current directory or the program.
@@ -158,6 +160,8 @@ Status PrintJson(const nlohmann::json& document);  // one document, invalid UTF-
 std::string ValidUtf8(std::string_view text);
 // Whole file or "-" for stdin, any bytes. kInput with the path when it cannot be read or is beyond 1 GiB.
 Result<std::string> ReadAll(const std::string& path);
+// The same of an open descriptor, which stays open; `name` is for messages.
+Result<std::string> ReadDescriptor(int fd, const std::string& name);
 // A descriptor to read `path` from. kInput with the path when there is none; kInterrupted when Ctrl-C came
 // while a pipe without a writer was waited for.
 Result<int> OpenToRead(const std::string& path);

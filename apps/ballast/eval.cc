@@ -44,12 +44,9 @@ struct Evaluation {
 
 Status CheckFlags(EvalFlags& flags) {
   BALLAST_RETURN_IF_ERROR(CheckTextFlags(flags.text, "eval"));
-  if (flags.common.pin_system) {
-    return Status::Expected(Code::kUsage, "--pin-system", "a command with a system prompt", "eval",
-                            "pin the first N tokens of the text with --sinks N");
-  }
-  if (flags.dense_context < 0) {
-    return Status::Expected(Code::kUsage, "--dense-context", "1 or more tokens",
+  BALLAST_RETURN_IF_ERROR(RefusePinSystem(flags.common, "eval"));
+  if (flags.dense_context < 0 || flags.dense_context > kMaxContext) {
+    return Status::Expected(Code::kUsage, "--dense-context", "1 to " + std::to_string(kMaxContext) + " tokens",
                             std::to_string(flags.dense_context));
   }
   for (const std::string& policy : flags.common.policies) {

@@ -200,6 +200,12 @@ Result<Sampler> MakeSampler(const SamplingFlags& flags, const Loaded& loaded, in
   return Sampler::Create(options, loaded.model->config().vocab, capacity);
 }
 
+Status RefusePinSystem(const CommonFlags& flags, const std::string& command) {
+  if (!flags.pin_system) return Status();
+  return Status::Expected(Code::kUsage, "--pin-system", "a command with a system prompt", command,
+                          "--sinks N pins the first N tokens of a text");
+}
+
 Result<std::string> OnePolicy(const CommonFlags& flags) {
   if (flags.policies.size() > 1) {
     return Status::Expected(Code::kUsage, "--policy", "one policy", fmt::format("{}", flags.policies.size()),

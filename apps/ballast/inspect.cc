@@ -277,6 +277,7 @@ int Tokenize(const InspectFlags& flags, const TensorFile& file) {
 
 // Flags that only matter to other commands are held to the same values.
 Status CheckFlags(const CommonFlags& flags) {
+  BALLAST_RETURN_IF_ERROR(RefusePinSystem(flags, "inspect"));
   BALLAST_ASSIGN_OR_RETURN(const std::string policy, OnePolicy(flags));
   return MakeStreamOptions(flags, policy).status();
 }

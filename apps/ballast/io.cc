@@ -209,18 +209,18 @@ Result<int> OpenToRead(const std::string& path) {
 }
 
 Result<std::string> ReadAll(const std::string& path) {
-  const bool standard = path == "-";
-  const std::string name = standard ? "stdin" : path;
-  int fd = STDIN_FILENO;
-  if (!standard) {
-    BALLAST_ASSIGN_OR_RETURN(fd, OpenToRead(path));
-  }
-  Descriptor file(fd);
+  if (path == "-") return ReadDescriptor(STDIN_FILENO, "stdin");
+  BALLAST_ASSIGN_OR_RETURN(const int fd, OpenToRead(path));
+  const Descriptor file(fd);
+  return ReadDescriptor(file.get(), path);
+}
+
+Result<std::string> ReadDescriptor(int fd, const std::string& name) {
   std::string bytes;
   std::vector<char> buffer(1 << 16);
   while (true) {
-    if (WaitReadable(file.get(), -1) == Wait::kInterrupted) return Status(Code::kInterrupted, "interrupted");
-    const ssize_t n = read(file.get(), buffer.data(), buffer.size());
+    if (WaitReadable(fd, -1) == Wait::kInterrupted) return Status(Code::kInterrupted, "interrupted");
+    const ssize_t n = read(fd, buffer.data(), buffer.size());
     if (n == 0) return bytes;
     if (n > 0) bytes.append(buffer.data(), static_cast<size_t>(n));
     if (bytes.size() > kMostInput) return Status::Expected(Code::kInput, name, "at most 1 GiB", "more");

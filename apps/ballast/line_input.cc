@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <cwchar>
+#include <string_view>
 
 #include "app.h"
 #include "terminal.h"
@@ -103,7 +104,9 @@ class EditedInput : public LineInput {
       // libedit shows the prompt first and makes the terminal raw after: a Ctrl-D typed in between would be
       // lost.
       el_set(edit_, EL_PREP_TERM, 1);
+      BracketedPaste(true);
       const char* text = el_gets(edit_, &length);
+      BracketedPaste(false);
       if (Interrupted()) {
         el_reset(edit_);
         std::fputc('\n', StdoutIsTerminal() ? stdout : stderr);
@@ -135,6 +138,13 @@ class EditedInput : public LineInput {
     return self->prompt_.data();
   }
 
+  // Asks the terminal to mark pasted text, so that its line ends do not send it line by line.
+  static void BracketedPaste(bool on) {
+    FILE* terminal = StdoutIsTerminal() ? stdout : stderr;
+    std::fputs(on ? "\x1b[?2004h" : "\x1b[?2004l", terminal);
+    std::fflush(terminal);
+  }
+
   // Waits for a byte so that Ctrl-C is never swallowed, as libedit's own reader would.
   static int GetByte(EditLine* edit, unsigned char* byte) {
     while (true) {
@@ -153,13 +163,58 @@ class EditedInput : public LineInput {
     }
   }
 
+  // After ESC: takes the rest of a paste mark ("[200~" begins, "[201~" ends) if it is one, else keeps what
+  // was read for later. A lone Escape key is not followed by anything so soon.
+  bool TakePasteMark(EditLine* edit) {
+    constexpr std::string_view kMark = "[200~";
+    std::string read_ahead;
+    for (const char wanted : kMark) {
+      unsigned char byte = 0;
+      if (WaitReadable(STDIN_FILENO, 25) != Wait::kReady || GetByte(edit, &byte) != 1) break;
+      read_ahead.push_back(static_cast<char>(byte));
+      if (byte != wanted && !(read_ahead.size() == 4 && byte == '1')) break;
+    }
+    const bool begins = read_ahead == kMark;
+    if (begins || read_ahead == "[201~") {
+      pasting_ = begins;
+      return true;
+    }
+    ahead_ = read_ahead + ahead_;
+    return false;
+  }
+
+  // A byte from what was read ahead, else from the terminal.
+  int NextByte(EditLine* edit, unsigned char* byte) {
+    if (ahead_.empty()) return GetByte(edit, byte);
+    *byte = static_cast<unsigned char>(ahead_.front());
+    ahead_.erase(0, 1);
+    return 1;
+  }
+
+  // As GetByte, with paste marks taken out and pasted line ends as the continuation that \ at a line's end
+  // is.
+  int GetInput(EditLine* edit, unsigned char* byte) {
+    while (true) {
+      const bool fresh = ahead_.empty();
+      const int n = NextByte(edit, byte);
+      if (n != 1 || !fresh) return n;
+      if (*byte == 0x1b && TakePasteMark(edit)) continue;
+      if (!pasting_ || (*byte != '\r' && *byte != '\n')) return n;
+      ahead_ = "\n";
+      *byte = '\\';
+      return n;
+    }
+  }
+
   static int GetChar(EditLine* edit, wchar_t* out) {
+    EditedInput* self = nullptr;
+    el_get(edit, EL_CLIENTDATA, &self);
     unsigned char byte = 0;
-    if (const int n = GetByte(edit, &byte); n != 1) return n;
+    if (const int n = self->GetInput(edit, &byte); n != 1) return n;
     const int more = byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : byte >= 0xC0 ? 1 : 0;
     auto code = static_cast<wchar_t>(more == 0 ? byte : byte & (0x3F >> more));
     for (int i = 0; i < more; ++i) {
-      if (const int n = GetByte(edit, &byte); n != 1) return n;
+      if (const int n = self->NextByte(edit, &byte); n != 1) return n;
       code = code << 6 | (byte & 0x3F);
     }
     const bool bad = (more == 0 && byte >= 0x80) || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000);
@@ -171,6 +226,8 @@ class EditedInput : public LineInput {
   History* history_ = nullptr;
   std::string prompt_;
   bool more_ = false;
+  bool pasting_ = false;
+  std::string ahead_;  // bytes read while looking for a paste mark
 };
 
 }  // namespace

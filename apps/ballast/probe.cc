@@ -32,6 +32,7 @@ Status CheckFlags(ProbeFlags& flags) {
     return Status::Expected(Code::kUsage, "--threshold", "a share between 0 and 1",
                             fmt::format("{}", flags.threshold));
   }
+  BALLAST_RETURN_IF_ERROR(RefusePinSystem(flags.common, "probe"));
   BALLAST_ASSIGN_OR_RETURN(const std::string policy, OnePolicy(flags.common));
   BALLAST_RETURN_IF_ERROR(MakeStreamOptions(flags.common, policy).status());
   return flags.plot.empty() ? Status() : CheckWritable(flags.plot);

@@ -179,7 +179,7 @@ int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& st
             const Source& source) {
   std::string text = flags.prompt.value;
   if (source.fd >= 0) {
-    Result<std::string> read = ReadAll(source.fd == STDIN_FILENO ? "-" : flags.file.value);
+    Result<std::string> read = ReadDescriptor(source.fd, source.name);
     if (!read.ok()) return Fail(read.status());
     text = std::move(*read);
   }

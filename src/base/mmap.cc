@@ -68,8 +68,9 @@ class Descriptor {
 
 // Advises about the whole pages of [offset, offset + length): outward for a wish to read, inward for a
 // release, so that a neighbour's bytes are never dropped. Advice may fail; then nothing changes.
-void Advise(const uint8_t* data, size_t size, size_t offset, size_t length, int advice, bool inward) {
-  if (data == nullptr || offset >= size) return;
+void Advise(const Mapping& mapping, size_t offset, size_t length, int advice, bool inward) {
+  const size_t size = mapping.size();
+  if (offset >= size) return;
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   size_t end = offset + std::min(length, size - offset);
   size_t begin = offset / page * page;
@@ -78,10 +79,24 @@ void Advise(const uint8_t* data, size_t size, size_t offset, size_t length, int 
     if (end != size) end = end / page * page;
   }
   if (begin >= end) return;
-  madvise(const_cast<uint8_t*>(data) + begin, end - begin, advice);
+  madvise(mapping.data() + begin, end - begin, advice);
 }
 
 }  // namespace
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  Mapping taken(std::move(other));
+  std::swap(data_, taken.data_);
+  std::swap(size_, taken.size_);
+  return *this;
+}
 
 Result<MappedFile> MappedFile::Open(const std::string& path) {
   if (path.find('\0') != std::string::npos) return Refuse(path, "a path without a zero byte", "one");
@@ -107,39 +122,25 @@ Result<MappedFile> MappedFile::Open(const std::string& path) {
   void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (data == MAP_FAILED) return RefuseErrno(path, errno);
   MappedFile mapped;
-  mapped.data_ = static_cast<const uint8_t*>(data);
-  mapped.size_ = size;
+  mapped.mapping_ = Mapping(data, size);
   return mapped;
 }
 
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(const_cast<uint8_t*>(data_), size_);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  MappedFile taken(std::move(other));
-  std::swap(data_, taken.data_);
-  std::swap(size_, taken.size_);
-  return *this;
-}
-
 void MappedFile::WillNeed(size_t offset, size_t length) const {
-  Advise(data_, size_, offset, length, MADV_WILLNEED, /*inward=*/false);
+  Advise(mapping_, offset, length, MADV_WILLNEED, /*inward=*/false);
 }
 
 void MappedFile::DontNeed(size_t offset, size_t length) const {
-  Advise(data_, size_, offset, length, MADV_DONTNEED, /*inward=*/true);
+  Advise(mapping_, offset, length, MADV_DONTNEED, /*inward=*/true);
 }
 
 void MappedFile::Touch(size_t offset, size_t length) const {
-  if (offset >= size_) return;
+  const std::span<const uint8_t> all = bytes();
+  if (offset >= all.size()) return;
   constexpr size_t kPage = 4096;
-  const size_t end = offset + std::min(length, size_ - offset);
+  const size_t end = offset + std::min(length, all.size() - offset);
   uint8_t sum = 0;
-  for (size_t at = offset; at < end; at += kPage) sum = static_cast<uint8_t>(sum + data_[at]);
+  for (size_t at = offset; at < end; at += kPage) sum = static_cast<uint8_t>(sum + all[at]);
   volatile uint8_t sink = sum;  // the reads must happen
   static_cast<void>(sink);
 }
@@ -160,23 +161,8 @@ Result<Arena> Arena::Allocate(size_t bytes) {
                             std::generic_category().message(errno));
   }
   if (bytes >= kHugeFrom) madvise(data, bytes, MADV_HUGEPAGE);  // a wish: older kernels may refuse
-  arena.data_ = static_cast<uint8_t*>(data);
-  arena.size_ = bytes;
+  arena.mapping_ = Mapping(data, bytes);
   return arena;
-}
-
-Arena::~Arena() {
-  if (data_ != nullptr) munmap(data_, size_);
-}
-
-Arena::Arena(Arena&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-Arena& Arena::operator=(Arena&& other) noexcept {
-  Arena taken(std::move(other));
-  std::swap(data_, taken.data_);
-  std::swap(size_, taken.size_);
-  return *this;
 }
 
 }  // namespace ballast

@@ -1,4 +1,4 @@
-// MappedFile: a file's bytes, read only.
+// Mapped memory: a file's bytes, read only, and zeroed anonymous memory.
 // Thread safety: const after Open.
 #ifndef BALLAST_BASE_MMAP_H_
 #define BALLAST_BASE_MMAP_H_
@@ -11,16 +11,29 @@
 
 namespace ballast {
 
+// The owner of one range of mapped memory.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(void* data, size_t size) : data_(static_cast<uint8_t*>(data)), size_(size) {}
+  ~Mapping();
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
 class MappedFile {
  public:
   // Maps the regular file at `path`. Refuses directories, pipes and empty or unreadable files with kModel.
   static Result<MappedFile> Open(const std::string& path);
   MappedFile() = default;
-  ~MappedFile();
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
 
-  std::span<const uint8_t> bytes() const { return {data_, size_}; }
+  std::span<const uint8_t> bytes() const { return {mapping_.data(), mapping_.size()}; }
   // Tells the kernel that [offset, offset + length) will be read soon / is no longer needed.
   void WillNeed(size_t offset, size_t length) const;
   void DontNeed(size_t offset, size_t length) const;
@@ -29,8 +42,7 @@ class MappedFile {
   void Touch(size_t offset, size_t length) const;
 
  private:
-  const uint8_t* data_ = nullptr;
-  size_t size_ = 0;
+  Mapping mapping_;  // read only
 };
 
 // Zeroed anonymous memory, touched lazily: pages cost nothing until written. Freed with the object.
@@ -39,15 +51,11 @@ class Arena {
   Arena() = default;
   // Aligned to 64 bytes at least. Fails with kInternal when the machine has no such memory.
   static Result<Arena> Allocate(size_t bytes);
-  ~Arena();
-  Arena(Arena&& other) noexcept;
-  Arena& operator=(Arena&& other) noexcept;
-  uint8_t* data() const { return data_; }
-  size_t size() const { return size_; }
+  uint8_t* data() const { return mapping_.data(); }
+  size_t size() const { return mapping_.size(); }
 
  private:
-  uint8_t* data_ = nullptr;
-  size_t size_ = 0;
+  Mapping mapping_;
 };
 
 }  // namespace ballast

@@ -6,7 +6,6 @@ namespace ballast {
 namespace {
 
 // Far beyond any machine, small enough that slots * bytes cannot overflow.
-constexpr int64_t kMaxContext = int64_t{1} << 32;
 
 }  // namespace
 

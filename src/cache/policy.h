@@ -11,6 +11,8 @@
 
 namespace ballast {
 
+inline constexpr int64_t kMaxContext = int64_t{1} << 32;  // tokens
+
 enum class Policy : uint8_t {
   kSinks,      // pin the first tokens, slide a window over the rest (StreamingLLM, arXiv 2309.17453)
   kWindow,     // slide over everything: evicts the attention sinks. The bug, kept to show and measure it

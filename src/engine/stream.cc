@@ -26,7 +26,6 @@ Result<std::unique_ptr<Stream>> Stream::Create(const Model& model, ThreadPool& p
   }
   stream->chunk_ = options.chunk;
   BALLAST_ASSIGN_OR_RETURN(stream->cache_, KvCache::Create(stream->plan_, model.CacheShape(), options.kv));
-  stream->row_mass_.resize(static_cast<size_t>(model.config().layers) * model.config().heads);
   return stream;
 }
 
@@ -43,22 +42,25 @@ Status Stream::Append(std::span<const Token> tokens, const AppendOptions& option
   BALLAST_RETURN_IF_ERROR(cache_.CheckRoom(n));
   for (int64_t done = 0; done < n;) {
     const int64_t count = std::min(chunk_, n - done);
-    BALLAST_RETURN_IF_ERROR(Step(tokens.subspan(done, count), options, done + count == n));
+    Step(tokens.subspan(done, count), options, done + count == n);
     done += count;
-    if (options.on_step && !options.on_step(done) && done < n) {
-      return Status(Code::kInterrupted,
-                    "interrupted after " + std::to_string(done) + " of " + std::to_string(n) + " tokens");
-    }
+    if (options.on_step && !options.on_step(done) && done < n) return Interrupted(done, n);
   }
   return Status();
 }
 
-Status Stream::Step(std::span<const Token> tokens, const AppendOptions& options, bool last) {
+// The newest token's logits were never computed: those of an older token must not pass for them.
+Status Stream::Interrupted(int64_t done, int64_t total) {
+  logits_.clear();
+  return Status(Code::kInterrupted,
+                "interrupted after " + std::to_string(done) + " of " + std::to_string(total) + " tokens");
+}
+
+void Stream::Step(std::span<const Token> tokens, const AppendOptions& options, bool last) {
   const int64_t first = cache_.position();
   const Segment segment{&cache_, tokens};
   model_.Forward({&segment, 1}, workspace_, pool_);
   Report(first, 0, static_cast<int64_t>(tokens.size()), last, options);
-  return Status();
 }
 
 // Hands rows [first_row, rows) of the last Forward to the observer; `first_position` belongs to first_row.
@@ -106,7 +108,7 @@ Status Stream::AppendRecompute(std::span<const Token> tokens, const AppendOption
     if (room <= 0) history_.erase(history_.begin());
     history_.insert(history_.end(), fresh.begin(), fresh.end());
     if (room > 0) {
-      BALLAST_RETURN_IF_ERROR(Step(fresh, options, done + count == n));
+      Step(fresh, options, done + count == n);
     } else {
       cache_.Reset();
       for (int64_t at = 0; at < capacity;) {
@@ -119,10 +121,7 @@ Status Stream::AppendRecompute(std::span<const Token> tokens, const AppendOption
     }
     fed_ += count;
     done += count;
-    if (options.on_step && !options.on_step(done) && done < n) {
-      return Status(Code::kInterrupted,
-                    "interrupted after " + std::to_string(done) + " of " + std::to_string(n) + " tokens");
-    }
+    if (options.on_step && !options.on_step(done) && done < n) return Interrupted(done, n);
   }
   return Status();
 }

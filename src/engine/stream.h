@@ -54,7 +54,7 @@ class Stream {
   Status Append(std::span<const Token> tokens, const AppendOptions& options);
   Status Append(std::span<const Token> tokens) { return Append(tokens, AppendOptions{}); }
 
-  // Logits after the newest token. (vocab); empty before the first Append.
+  // Logits after the newest token. (vocab); empty before the first Append and after an interrupted one.
   std::span<const float> logits() const { return logits_; }
 
   int64_t position() const;  // tokens ever fed
@@ -79,7 +79,8 @@ class Stream {
 
  private:
   Stream(const Model& model, ThreadPool& pool) : model_(model), pool_(pool) {}
-  Status Step(std::span<const Token> tokens, const AppendOptions& options, bool last);
+  void Step(std::span<const Token> tokens, const AppendOptions& options, bool last);
+  Status Interrupted(int64_t done, int64_t total);
   Status AppendRecompute(std::span<const Token> tokens, const AppendOptions& options);
   void Report(int64_t first_position, int64_t first_row, int64_t rows, bool last,
               const AppendOptions& options);
@@ -92,7 +93,6 @@ class Stream {
   Workspace workspace_;
   std::vector<float> logits_;        // (vocab)
   std::vector<float> logits_block_;  // (rows, vocab), a few rows at a time
-  std::vector<float> row_mass_;      // scratch
   std::vector<Token> history_;       // kRecompute: the last `context` tokens
   int64_t fed_ = 0;                  // kRecompute: tokens ever fed
 };

@@ -142,6 +142,20 @@ def test_clear_and_system_start_anew():
     assert document["system"] == "You are terse."
 
 
+def test_pasted_lines_are_one_message(tmp_path):
+    path = tmp_path / "pasted.json"
+    terminal = Terminal("chat", "-n", 4)
+    terminal.wait_for("› ")
+    terminal.send("\x1b[200~first pasted\nsecond pasted\x1b[201~ and typed\n")
+    terminal.wait_for("and typed")
+    terminal.wait_for("› ")
+    terminal.send(f"/save {path}\n")
+    terminal.wait_for("saved 2 messages")
+    terminal.send("/bye\n")
+    assert terminal.wait() == 0
+    assert json.loads(path.read_text())["messages"][0]["content"] == "first pasted\nsecond pasted and typed"
+
+
 def test_an_empty_system_prompt_means_none():
     assert ballast("chat", "--json", "--system", "", *GREEDY, stdin="Hi\n").json["system"] == ""
 

@@ -237,6 +237,16 @@ def test_ctrl_c_ends_the_wait_for_a_pipe_nobody_writes(tmp_path, args):
     assert (process.returncode, err) == (130, b"")
 
 
+def test_a_message_is_read_once_from_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    process = subprocess.Popen([BALLAST, "run", "--chat", "-n", "4", "--json", "-f", tmp_path / "pipe"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    (tmp_path / "pipe").write_text("Say hello.")
+    out, err = process.communicate(timeout=LIMIT)
+    assert (process.returncode, err) == (0, b"")
+    assert json.loads(out)["tokens_out"] == 4
+
+
 def test_a_model_file_cut_short_while_in_use_ends_it_with_one_line(tmp_path):
     copy = tmp_path / "m.gguf"
     copy.write_bytes(SMOL.read_bytes())

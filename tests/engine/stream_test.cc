@@ -294,6 +294,7 @@ TEST(Stream, AnInterruptKeepsWhatWasFed) {
   options.on_step = [](int64_t done) { return done < 30; };
   EXPECT_EQ(s->Append(tokens, options).code(), Code::kInterrupted);
   EXPECT_EQ(s->position(), 30);
+  EXPECT_TRUE(s->logits().empty());  // those of token 29 were never computed
   ASSERT_TRUE(s->Append(std::span(tokens).subspan(30)).ok());
   auto whole = m.NewStream(Options(Policy::kSinks, 24, 4));
   ASSERT_TRUE(whole->Append(tokens).ok());
