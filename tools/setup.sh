@@ -3,9 +3,10 @@
 # Silent when nothing is to be done. Works as root, or through sudo.
 set -eu
 
-# make chat, make test: compiler, libraries, test runners, and pip (it knows which package index to use).
+# make serve, make test: compiler, libraries, test runners, and pip (it knows which package index to use).
 build="g++ cmake ninja-build make pkg-config libhwy-dev libcli11-dev libedit-dev libpcre2-dev libutf8proc-dev
-  nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev python3 python3-pip python3-pytest ca-certificates"
+  nlohmann-json3-dev libfmt-dev libboost-dev libspdlog-dev prometheus-cpp-dev libxxhash-dev libzstd-dev
+  libjs-chart.js libbenchmark-dev libgtest-dev libgmock-dev python3 python3-pip python3-pytest ca-certificates"
 lint="clang-format clang-tidy"
 fuzz="clang libclang-rt-14-dev"
 

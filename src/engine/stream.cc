@@ -1,6 +1,7 @@
 #include "engine/stream.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -29,7 +30,7 @@ Result<std::unique_ptr<Stream>> Stream::Create(const Model& model, ThreadPool& p
   return stream;
 }
 
-Status Stream::Append(std::span<const Token> tokens, const AppendOptions& options) {
+Status Stream::CheckAppend(std::span<const Token> tokens) const {
   const int64_t vocab = model_.config().vocab;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= vocab) {
@@ -37,9 +38,15 @@ Status Stream::Append(std::span<const Token> tokens, const AppendOptions& option
                               "an id from 0 to " + std::to_string(vocab - 1), std::to_string(tokens[i]));
     }
   }
+  // A recomputing stream empties its cache before it is full.
+  if (plan_.policy == Policy::kRecompute) return Status();
+  return cache_.CheckRoom(static_cast<int64_t>(tokens.size()));
+}
+
+Status Stream::Append(std::span<const Token> tokens, const AppendOptions& options) {
+  BALLAST_RETURN_IF_ERROR(CheckAppend(tokens));
   if (plan_.policy == Policy::kRecompute) return AppendRecompute(tokens, options);
   const int64_t n = static_cast<int64_t>(tokens.size());
-  BALLAST_RETURN_IF_ERROR(cache_.CheckRoom(n));
   for (int64_t done = 0; done < n;) {
     const int64_t count = std::min(chunk_, n - done);
     Step(tokens.subspan(done, count), options, done + count == n);
@@ -77,7 +84,9 @@ void Stream::Report(int64_t first_position, int64_t first_row, int64_t rows, boo
     for (int64_t row = first_row; row < rows; row += kLogitsRows) {
       const int64_t count = std::min(kLogitsRows, rows - row);
       logits_block_.resize(std::max(logits_block_.size(), static_cast<size_t>(count * vocab)));
-      model_.Logits(workspace_, row, count, logits_block_.data(), pool_);
+      int64_t wanted[kLogitsRows];
+      std::iota(wanted, wanted + count, row);
+      model_.Logits(workspace_, {wanted, static_cast<size_t>(count)}, logits_block_.data(), pool_);
       for (int64_t i = 0; i < count; ++i)
         emit(row + i, {logits_block_.data() + i * vocab, static_cast<size_t>(vocab)});
       if (last && row + count == rows) {
@@ -89,7 +98,8 @@ void Stream::Report(int64_t first_position, int64_t first_row, int64_t rows, boo
   }
   if (last) {
     logits_.resize(static_cast<size_t>(vocab));
-    model_.Logits(workspace_, rows - 1, 1, logits_.data(), pool_);
+    const int64_t newest = rows - 1;
+    model_.Logits(workspace_, {&newest, 1}, logits_.data(), pool_);
   }
   for (int64_t row = first_row; row < rows; ++row) {
     emit(row, last && row == rows - 1 ? std::span<const float>(logits_) : std::span<const float>());

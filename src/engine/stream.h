@@ -78,7 +78,9 @@ class Stream {
   void SkipForTesting(int64_t skip) { cache_.JumpTo(cache_.position() + skip); }
 
  private:
+  friend class Batch;  // feeds several streams in one step
   Stream(const Model& model, ThreadPool& pool) : model_(model), pool_(pool) {}
+  Status CheckAppend(std::span<const Token> tokens) const;
   void Step(std::span<const Token> tokens, const AppendOptions& options, bool last);
   Status Interrupted(int64_t done, int64_t total);
   Status AppendRecompute(std::span<const Token> tokens, const AppendOptions& options);
@@ -90,7 +92,7 @@ class Stream {
   CachePlan plan_;
   int64_t chunk_ = 256;
   KvCache cache_;
-  Workspace workspace_;
+  Workspace workspace_;              // empty until the stream steps by itself
   std::vector<float> logits_;        // (vocab)
   std::vector<float> logits_block_;  // (rows, vocab), a few rows at a time
   std::vector<Token> history_;       // kRecompute: the last `context` tokens

@@ -39,6 +39,18 @@ bool PreparePositions(std::span<const Segment> segments, const RopeTable& rope, 
   return same;
 }
 
+const float* GatherHidden(std::span<const int64_t> rows, int64_t embed, Workspace& ws) {
+  const int64_t n = static_cast<int64_t>(rows.size());
+  if (n == 0 || rows.back() - rows.front() == n - 1) {
+    return ws.hidden.data() + (n == 0 ? 0 : rows.front() * embed);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    std::memcpy(ws.normed.data() + i * embed, ws.hidden.data() + rows[i] * embed,
+                static_cast<size_t>(embed) * sizeof(float));
+  }
+  return ws.normed.data();
+}
+
 void RotateQueriesAndKeys(const ModelConfig& config, const RopeTable& rope, bool same_positions,
                           Workspace& ws, ThreadPool& pool) {
   const int64_t half = rope.dims / 2;

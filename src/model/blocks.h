@@ -16,6 +16,10 @@ namespace ballast {
 bool PreparePositions(std::span<const Segment> segments, const RopeTable& rope, Workspace& ws,
                       ThreadPool& pool);
 
+// The hidden states of `rows`, contiguous: (rows.size(), embed). In place where they follow each other, else
+// gathered in ws.normed.
+const float* GatherHidden(std::span<const int64_t> rows, int64_t embed, Workspace& ws);
+
 // Rotates ws.q into ws.q (stream position) and ws.q_pinned (in-cache position), and ws.k in place.
 void RotateQueriesAndKeys(const ModelConfig& config, const RopeTable& rope, bool same_positions,
                           Workspace& ws, ThreadPool& pool);

@@ -29,7 +29,7 @@ class Llama final : public Model {
                                             {config_.kv_heads, config_.head_dim, 0});
   }
   void Forward(std::span<const Segment> segments, Workspace& ws, ThreadPool& pool) const override;
-  void Logits(Workspace& ws, int64_t first, int64_t count, float* logits, ThreadPool& pool) const override;
+  void Logits(Workspace& ws, std::span<const int64_t> rows, float* logits, ThreadPool& pool) const override;
 
  private:
   Status LoadLayer(WeightLoader& loader, int index, Layer& layer) const;
@@ -191,8 +191,9 @@ void Llama::Forward(std::span<const Segment> segments, Workspace& ws, ThreadPool
   for (const Segment& s : segments) s.cache->Advance(static_cast<int64_t>(s.tokens.size()));
 }
 
-void Llama::Logits(Workspace& ws, int64_t first, int64_t count, float* logits, ThreadPool& pool) const {
-  ws.activations.Set(ws.hidden.data() + first * config_.embed, count, config_.embed, compute_, pool);
+void Llama::Logits(Workspace& ws, std::span<const int64_t> rows, float* logits, ThreadPool& pool) const {
+  ws.activations.Set(GatherHidden(rows, config_.embed, ws), static_cast<int64_t>(rows.size()), config_.embed,
+                     compute_, pool);
   MatMul(output_, ws.activations, logits, config_.vocab, pool);
 }
 

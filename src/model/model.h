@@ -69,8 +69,9 @@ class Model {
   // Runs every segment's tokens through the network and advances their caches. Rows are the segments' tokens
   // in turn. REQUIRES: token ids are in range and CheckRoom said yes.
   virtual void Forward(std::span<const Segment> segments, Workspace& ws, ThreadPool& pool) const = 0;
-  // logits (count, vocab) of rows [first, first + count) of the last Forward.
-  virtual void Logits(Workspace& ws, int64_t first, int64_t count, float* logits, ThreadPool& pool) const = 0;
+  // logits (rows.size(), vocab) of those rows of the last Forward.
+  virtual void Logits(Workspace& ws, std::span<const int64_t> rows, float* logits,
+                      ThreadPool& pool) const = 0;
 
  protected:
   ModelConfig config_;
