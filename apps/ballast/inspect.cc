@@ -6,9 +6,9 @@
 #include <variant>
 
 #include "app.h"
+#include "base/sha256.h"
 #include "conversation.h"
 #include "engine/load_tokenizer.h"
-#include "sha256.h"
 #include "terminal.h"
 #include "text/chat_format.h"
 

@@ -7,9 +7,9 @@
 #include <cstdlib>
 
 #include "app.h"
+#include "base/sha256.h"
 #include "engine/load_tokenizer.h"
 #include "kernels/isa.h"
-#include "sha256.h"
 #include "terminal.h"
 
 namespace ballast::app {

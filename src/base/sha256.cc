@@ -1,11 +1,11 @@
-#include "sha256.h"
+#include "base/sha256.h"
 
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
-namespace ballast::app {
+namespace ballast {
 namespace {
 
 using State = std::array<uint32_t, 8>;
@@ -87,4 +87,4 @@ std::string Sha256Hex(std::span<const uint8_t> bytes) {
   return hex;
 }
 
-}  // namespace ballast::app
+}  // namespace ballast
