@@ -180,6 +180,7 @@ Runner AddChat(CLI::App& app);
 Runner AddEval(CLI::App& app);
 Runner AddProbe(CLI::App& app);
 Runner AddInspect(CLI::App& app);
+Runner AddBench(CLI::App& app);
 
 }  // namespace ballast::app
 

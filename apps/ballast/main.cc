@@ -116,7 +116,7 @@ int Dispatch(int argc, char** argv) {
   app.footer("`ballast COMMAND --help` says more.");
   const std::vector<std::pair<std::string, Runner>> commands = {
       {"chat", AddChat(app)},   {"run", AddRun(app)},         {"eval", AddEval(app)},
-      {"probe", AddProbe(app)}, {"inspect", AddInspect(app)},
+      {"probe", AddProbe(app)}, {"inspect", AddInspect(app)}, {"bench", AddBench(app)},
   };
   app.require_subcommand(0, 1);
   try {
@@ -131,7 +131,7 @@ int Dispatch(int argc, char** argv) {
     return Fail(Explain(app, error));
   }
   if (app.get_subcommands().empty()) {
-    return Fail(Status::Expected(Code::kUsage, "command", "chat, run, eval, probe or inspect", "none",
+    return Fail(Status::Expected(Code::kUsage, "command", "chat, run, eval, probe, inspect or bench", "none",
                                  "ballast --help"));
   }
   if (Status status = ChooseIsa(); !status.ok()) return Fail(status);

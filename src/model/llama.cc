@@ -96,6 +96,7 @@ Status Llama::Init(const TensorFile& file, ModelConfig config, const LoadOptions
   const std::string output = loader.Has("output.weight") ? "output.weight" : "token_embd.weight";  // tied
   BALLAST_ASSIGN_OR_RETURN(output_, loader.Matrix(output, config_.vocab, config_.embed));
   weight_bytes_ = loader.packed_bytes();
+  weight_count_ = loader.packed_elements();
   // Rows of the embedding are read from the file as tokens come up: all at once here, or resident memory
   // would creep up with the vocabulary of an endless text.
   const TensorInfo* embedding = file.FindTensor("token_embd.weight");

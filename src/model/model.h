@@ -64,6 +64,7 @@ class Model {
   const ModelConfig& config() const { return config_; }
   Compute compute() const { return compute_; }
   int64_t weight_bytes() const { return weight_bytes_; }  // read per token of decode
+  int64_t weight_count() const { return weight_count_; }  // elements of the matrices a token passes
   virtual std::vector<KvCache::LayerShape> CacheShape() const = 0;
 
   // Runs every segment's tokens through the network and advances their caches. Rows are the segments' tokens
@@ -77,6 +78,7 @@ class Model {
   ModelConfig config_;
   Compute compute_ = Compute::kFast;
   int64_t weight_bytes_ = 0;
+  int64_t weight_count_ = 0;
 };
 
 }  // namespace ballast

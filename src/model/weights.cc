@@ -30,6 +30,7 @@ Result<Weights> WeightLoader::Matrix(const std::string& name, int64_t rows, int6
   BALLAST_ASSIGN_OR_RETURN(const MatrixView view, View(name, rows, cols));
   Weights packed = Weights::Pack(view, compute_, pool_);
   packed_bytes_ += packed.bytes();
+  packed_elements_ += rows * cols;
   if (compute_ == Compute::kFast) {
     const TensorInfo* t = file_.FindTensor(name);
     file_.file().DontNeed(t->offset, t->bytes);

@@ -28,12 +28,14 @@ class WeightLoader {
   Result<std::vector<float>> OptionalVector(const std::string& name, int64_t n) const;
 
   int64_t packed_bytes() const { return packed_bytes_; }  // read per pass over everything Matrix() returned
+  int64_t packed_elements() const { return packed_elements_; }
 
  private:
   const TensorFile& file_;
   Compute compute_;
   ThreadPool& pool_;
   int64_t packed_bytes_ = 0;
+  int64_t packed_elements_ = 0;
 };
 
 }  // namespace ballast

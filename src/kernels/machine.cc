@@ -1,0 +1,140 @@
+#include "kernels/machine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+
+#include "base/mmap.h"
+
+#define HWY_WANT_AVX3_DL
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/machine.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#if HWY_TARGET == HWY_AVX3_DL
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
+#else
+HWY_BEFORE_NAMESPACE();
+#endif
+namespace ballast {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Reads `bytes` (a multiple of 1024) and returns something that depends on all of them.
+uint64_t SumBytesT(const uint8_t* data, size_t bytes) {
+  const hn::ScalableTag<uint64_t> d;
+  const size_t lanes = hn::Lanes(d);
+  auto a = hn::Zero(d), b = a, c = a, e = a;
+  const uint64_t* at = reinterpret_cast<const uint64_t*>(data);
+  const uint64_t* end = at + bytes / sizeof(uint64_t);
+  for (; at < end; at += 4 * lanes) {
+    a = hn::Add(a, hn::Load(d, at));
+    b = hn::Add(b, hn::Load(d, at + lanes));
+    c = hn::Add(c, hn::Load(d, at + 2 * lanes));
+    e = hn::Add(e, hn::Load(d, at + 3 * lanes));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(a, b), hn::Add(c, e))));
+}
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+#if HWY_TARGET == HWY_AVX2
+using Int = __m256i;
+inline Int Spread(int value) { return _mm256_set1_epi32(value); }
+inline Int Dot(Int sum, Int w, Int x) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
+}
+#else
+using Int = __m512i;
+inline Int Spread(int value) { return _mm512_set1_epi32(value); }
+inline Int Dot(Int sum, Int w, Int x) {
+#if HWY_TARGET == HWY_AVX3_DL
+  return _mm512_dpbusd_epi32(sum, w, x);
+#else
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(w, x), _mm512_set1_epi16(1)));
+#endif
+}
+#endif
+
+// `rounds` times 12 independent dot instructions; returns their sum of lane 0.
+int32_t DotRoundsT(int64_t rounds, int32_t seed) {
+  constexpr int kSums = 12;  // covers the latency
+  Int sum[kSums];
+  for (int i = 0; i < kSums; ++i) sum[i] = Spread(seed + i);
+  Int w = Spread(0x01010101 + seed), x = Spread(0x02010302 + seed);
+  for (int64_t r = 0; r < rounds; ++r) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kSums; ++i) sum[i] = Dot(sum[i], w, x);
+    asm volatile("" : "+v"(w), "+v"(x));  // else the compiler may fold the rounds
+  }
+  int32_t total = 0;
+  for (int i = 0; i < kSums; ++i) {
+    int32_t lane;
+    std::memcpy(&lane, &sum[i], sizeof(lane));
+    total += lane;
+  }
+  return total;
+}
+int64_t BytesPerRoundT() { return 12 * static_cast<int64_t>(sizeof(Int)); }
+#else
+int32_t DotRoundsT(int64_t, int32_t) { return 0; }
+int64_t BytesPerRoundT() { return 0; }
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ballast
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ballast {
+
+HWY_EXPORT(SumBytesT);
+HWY_EXPORT(DotRoundsT);
+HWY_EXPORT(BytesPerRoundT);
+
+namespace {
+
+volatile uint64_t keep;  // what a measurement computed, so that it is computed
+
+// Seconds of the fastest of `passes` runs of `job` on every thread.
+template <class Job>
+double Fastest(ThreadPool& pool, int passes, const Job& job) {
+  double best = 1e30;
+  for (int pass = 0; pass < passes; ++pass) {
+    const auto begin = std::chrono::steady_clock::now();
+    pool.Run(job);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return best;
+}
+
+}  // namespace
+
+double MeasureReadBandwidth(ThreadPool& pool) {
+  constexpr size_t kBytes = size_t{256} << 20;  // several times any last-level cache of a small machine
+  Result<Arena> arena = Arena::Allocate(kBytes);
+  if (!arena.ok()) return 0;
+  const size_t share = kBytes / static_cast<size_t>(pool.threads()) / 4096 * 4096;
+  uint8_t* data = arena->data();
+  pool.Run([=](int worker) { std::memset(data + worker * share, worker + 1, share); });
+  const double seconds = Fastest(pool, 6, [=](int worker) {
+    const uint64_t sum = HWY_DYNAMIC_DISPATCH(SumBytesT)(data + worker * share, share);
+    if (sum == 1) keep = sum;
+  });
+  return static_cast<double>(share) * pool.threads() / seconds;
+}
+
+double MeasureByteMultiplyAdds(ThreadPool& pool) {
+  const int64_t per_round = HWY_DYNAMIC_DISPATCH(BytesPerRoundT)();
+  if (per_round == 0) return 0;
+  constexpr int64_t kRounds = 2'000'000;
+  const double seconds = Fastest(pool, 6, [](int worker) {
+    const int32_t sum = HWY_DYNAMIC_DISPATCH(DotRoundsT)(kRounds, worker);
+    if (sum == 1) keep = static_cast<uint64_t>(sum);
+  });
+  return static_cast<double>(kRounds * per_round) * pool.threads() / seconds;
+}
+
+}  // namespace ballast
+#endif  // HWY_ONCE
