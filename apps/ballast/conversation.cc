@@ -17,59 +17,22 @@ double Seconds(std::chrono::steady_clock::time_point since) {
 
 }  // namespace
 
-std::string ChatTemplate(const TensorFile& file) {
-  const auto text = file.String("tokenizer.chat_template");
-  return text.ok() && text->has_value() ? **text : "";
-}
-
 Result<ChatFormat> ChooseChatFormat(const Loaded& loaded, const std::string& name) {
-  if (!name.empty()) return ParseChatFormat(name);
-  const std::string chat_template = ChatTemplate(*loaded.file);
-  if (const auto format = DetectChatFormat(chat_template)) return *format;
-  const std::string found = chat_template.empty() ? "no template" : "a template that is not known";
-  if (loaded.tokenizer->Find("<|im_start|>") < 0) {
-    return Status::Expected(Code::kModel, loaded.file->path() + ": chat template", "one that Ballast knows",
-                            found, "name the format with --chat-format, or use `ballast run` without one");
-  }
-  Warn("the model file holds " + found +
-       "; using chatml, whose control tokens it has (--chat-format to choose)");
-  return ChatFormat::kChatMl;
+  std::string warning;
+  Result<ChatFormat> format = ballast::ChooseChatFormat(*loaded.file, *loaded.tokenizer, name, &warning);
+  if (!warning.empty()) Warn(warning);
+  return format;
 }
 
 Result<std::unique_ptr<Conversation>> Conversation::Create(const Loaded& loaded, const Options& options) {
-  std::unique_ptr<Conversation> chat(new Conversation(loaded));
+  std::unique_ptr<Conversation> chat(new Conversation(loaded, options.format));
   chat->options_ = options;
-  for (const std::string& text : ChatStops(options.format)) {
-    const Token id = loaded.tokenizer->Find(text);
-    if (id >= 0 && loaded.tokenizer->EndsTurn(id)) {
-      chat->end_of_turn_ = id;
-      break;
-    }
-  }
-  const Vocab& vocab = loaded.tokenizer->vocab();
-  if (chat->end_of_turn_ < 0) chat->end_of_turn_ = vocab.eot >= 0 ? vocab.eot : vocab.eos;
-  chat->end_is_text_ = chat->end_of_turn_ < 0 && !ChatStops(options.format).empty();
   BALLAST_RETURN_IF_ERROR(chat->MakeStream());
   return chat;
 }
 
-// The tokens that every conversation with this system prompt begins with.
-Result<int64_t> Conversation::CountSystemTokens() const {
-  if (options_.system.empty()) return 0;
-  const ChatMessage system{"system", options_.system};
-  BALLAST_ASSIGN_OR_RETURN(const std::vector<Token> a, Render({system, {"user", "a"}}, 0, true, true));
-  const Result<std::vector<Token>> alone = Render({system}, 0, false, true);
-  if (alone.ok() && !alone->empty() && alone->size() <= a.size() &&
-      std::equal(alone->begin(), alone->end(), a.begin())) {
-    return static_cast<int64_t>(alone->size());
-  }
-  // A format that folds the system prompt into the first user turn: what two such turns share.
-  BALLAST_ASSIGN_OR_RETURN(const std::vector<Token> b, Render({system, {"user", "\n1"}}, 0, true, true));
-  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
-}
-
 Status Conversation::MakeStream() {
-  BALLAST_ASSIGN_OR_RETURN(system_tokens_, CountSystemTokens());
+  BALLAST_ASSIGN_OR_RETURN(system_tokens_, prompter_.CountSystemTokens(options_.system));
   StreamOptions plan = options_.stream;
   if (options_.pin_system) {
     if (system_tokens_ == 0) {
@@ -106,13 +69,6 @@ Status Conversation::MakeFreshSampler() {
   return Status();
 }
 
-Result<std::vector<Token>> Conversation::Render(const std::vector<ChatMessage>& messages, size_t from,
-                                                bool open, bool first) const {
-  BALLAST_ASSIGN_OR_RETURN(const std::vector<PromptPiece> pieces,
-                           RenderChat(options_.format, messages, from, open));
-  return EncodePrompt(*loaded_.tokenizer, pieces, first);
-}
-
 std::vector<ChatMessage> Conversation::View() const {
   std::vector<ChatMessage> view;
   if (!options_.system.empty()) view.push_back({"system", options_.system});
@@ -124,7 +80,7 @@ std::vector<ChatMessage> Conversation::View() const {
 Result<std::vector<Token>> Conversation::RenderLast() const {
   const std::vector<ChatMessage> view = View();
   const bool first = turns_.size() == 1;
-  return Render(view, first ? 0 : view.size() - 1, true, first);
+  return prompter_.Render(view, first ? 0 : view.size() - 1, true, first);
 }
 
 void Conversation::KeepSinkMass(const Stream::Row& row) {
@@ -165,8 +121,7 @@ Status Conversation::FeedTurn(Turn turn, const Hooks& hooks) {
   if (now.message.role == "user") {
     BALLAST_ASSIGN_OR_RETURN(tokens, RenderLast());
   } else if (tokens.empty()) {
-    tokens = loaded_.tokenizer->Encode(now.message.content, {.add_special = false, .parse_special = false});
-    if (end_of_turn_ >= 0) tokens.push_back(end_of_turn_);
+    tokens = prompter_.EncodeReply(now.message.content);
     now.tokens = tokens;
   }
   now.begin = std::max(stream_->position(), turns_.size() == 1 ? system_tokens_ : 0);
@@ -240,10 +195,8 @@ Result<Conversation::Reply> Conversation::GenerateReply(const Hooks& hooks) {
                            ? options_.sampling.max_tokens
                            : std::min<int64_t>(kLongestReply, stream_->context());
   options.stops = options_.sampling.stops;
-  if (end_is_text_) {
-    const std::vector<std::string> more = ChatStops(options_.format);
-    options.stops.insert(options.stops.end(), more.begin(), more.end());
-  }
+  const std::vector<std::string>& more = prompter_.text_stops();
+  options.stops.insert(options.stops.end(), more.begin(), more.end());
   options.on_text = hooks.on_text;
   options.on_token = [](Token) { return !Interrupted(); };
   Turn turn;
@@ -261,13 +214,11 @@ Result<Conversation::Reply> Conversation::GenerateReply(const Hooks& hooks) {
 
 // The template must stay whole: the next user turn follows an end of turn, also after a reply that was cut.
 Status Conversation::CloseTurn(Turn& turn, const Generated& generated) {
-  const bool closed = !turn.tokens.empty() && loaded_.tokenizer->EndsTurn(turn.tokens.back());
-  if (closed || end_of_turn_ < 0 || (end_is_text_ && generated.reason == StopReason::kStopString))
-    return Status();
-  const Token token[] = {end_of_turn_};
-  BALLAST_RETURN_IF_ERROR(stream_->Append(token));
-  sampler_->Observe(end_of_turn_);
-  turn.tokens.push_back(end_of_turn_);
+  const std::optional<Token> end = prompter_.Closing(turn.tokens, generated.reason);
+  if (!end) return Status();
+  BALLAST_RETURN_IF_ERROR(stream_->Append({&*end, 1}));
+  sampler_->Observe(*end);
+  turn.tokens.push_back(*end);
   return Status();
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "app.h"
+#include "engine/chat_prompter.h"
 #include "engine/generate.h"
 #include "text/chat_format.h"
 
@@ -22,7 +23,6 @@ namespace ballast::app {
 // The format --chat-format names, else the one recognised from the model's template; else ChatML with a
 // warning when the vocabulary has its control tokens, else kModel asking for --chat-format.
 Result<ChatFormat> ChooseChatFormat(const Loaded& loaded, const std::string& name);
-std::string ChatTemplate(const TensorFile& file);  // "" when the file has none
 
 class Conversation {
  public:
@@ -85,12 +85,10 @@ class Conversation {
   int64_t sink_rows() const { return sink_rows_; }
 
  private:
-  explicit Conversation(const Loaded& loaded) : loaded_(loaded) {}
+  Conversation(const Loaded& loaded, ChatFormat format)
+      : loaded_(loaded), prompter_(*loaded.tokenizer, format) {}
   Status MakeStream();
   Status MakeFreshSampler();
-  Result<int64_t> CountSystemTokens() const;
-  Result<std::vector<Token>> Render(const std::vector<ChatMessage>& messages, size_t from, bool open,
-                                    bool first) const;
   std::vector<ChatMessage> View() const;
   Result<std::vector<Token>> RenderLast() const;
   Status Feed(const std::vector<Token>& tokens, const Hooks& hooks);
@@ -103,8 +101,7 @@ class Conversation {
 
   const Loaded& loaded_;
   Options options_;
-  Token end_of_turn_ = -1;
-  bool end_is_text_ = false;  // the format ends turns with ordinary text
+  const ChatPrompter prompter_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Sampler> sampler_;  // has seen what the stream was fed since it was last empty
   uint64_t restarts_ = 0;             // samplers made after the first one

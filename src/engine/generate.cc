@@ -2,72 +2,61 @@
 
 #include <utility>
 
-#include "engine/stop.h"
-#include "text/utf8.h"
-
 namespace ballast {
-namespace {
 
-// Where sampled bytes become text for the user: whole code points, never a byte of a stop string.
-class TextOut {
- public:
-  TextOut(const GenerateOptions& options, Generated& out)
-      : options_(options), out_(out), stops_(options.stops) {}
-  // False: the receiver wants no more.
-  bool Push(std::string_view bytes) { return Show(stops_.Push(utf8_.Push(bytes))); }
-  bool Finish() {
-    bool go_on = Show(stops_.Push(utf8_.Finish()));
-    return Show(stops_.Finish()) && go_on;
+Generation::Generation(const Tokenizer& tokenizer, GenerateOptions options)
+    : tokenizer_(tokenizer),
+      options_(std::move(options)),
+      stops_(options_.stops),
+      over_(options_.max_tokens == 0) {}
+
+bool Generation::Show(const std::string& text) {
+  if (text.empty()) return true;
+  out_.text += text;
+  return !options_.on_text || options_.on_text(text);
+}
+
+Result<Token> Generation::Next(Sampler& sampler, std::span<const float> logits) {
+  BALLAST_ASSIGN_OR_RETURN(const Token token, sampler.Sample(logits));
+  out_.tokens.push_back(token);
+  sampler.Observe(token);
+  bool go_on = !options_.on_token || options_.on_token(token);
+  const bool ends = options_.stop_at_end_of_turn && tokenizer_.EndsTurn(token);
+  if (!ends) go_on = Push(tokenizer_.Piece(token)) && go_on;
+  if (ends) {
+    Cut(StopReason::kEndOfTurn);
+  } else if (stops_.stopped()) {
+    Cut(StopReason::kStopString);
+  } else if (!go_on) {
+    Cut(StopReason::kInterrupted);
+  } else if (options_.max_tokens > 0 && static_cast<int64_t>(out_.tokens.size()) >= options_.max_tokens) {
+    Cut(StopReason::kBudget);
   }
-  bool stopped() const { return stops_.stopped(); }
+  return token;
+}
 
- private:
-  bool Show(const std::string& text) {
-    if (text.empty()) return true;
-    out_.text += text;
-    return !options_.on_text || options_.on_text(text);
-  }
-  const GenerateOptions& options_;
-  Generated& out_;
-  Utf8Stream utf8_;
-  StopFilter stops_;
-};
-
-}  // namespace
+void Generation::Cut(StopReason reason) {
+  if (over_) return;
+  over_ = true;
+  out_.reason = reason;
+  Show(stops_.Push(utf8_.Finish()));
+  Show(stops_.Finish());
+}
 
 Result<Generated> Generate(Stream& stream, const Tokenizer& tokenizer, Sampler& sampler,
                            const GenerateOptions& options) {
-  Generated out;
-  if (options.max_tokens == 0) return out;
-  if (stream.logits().empty()) {
+  Generation generation(tokenizer, options);
+  if (!generation.over() && stream.logits().empty()) {
     return Status::Expected(Code::kInput, "prompt", "at least one token", "none");
   }
-  TextOut text(options, out);
-  for (;;) {
-    BALLAST_ASSIGN_OR_RETURN(const Token token, sampler.Sample(stream.logits()));
-    out.tokens.push_back(token);
-    sampler.Observe(token);
-    const bool wanted = !options.on_token || options.on_token(token);
-    const bool ends = options.stop_at_end_of_turn && tokenizer.EndsTurn(token);
-    bool go_on = wanted;
-    if (!ends) go_on = text.Push(tokenizer.Piece(token)) && go_on;
+  while (!generation.over()) {
+    BALLAST_ASSIGN_OR_RETURN(const Token token, generation.Next(sampler, stream.logits()));
     if (const Status fed = stream.Append({&token, 1}); !fed.ok()) {
-      text.Finish();
+      generation.Cut(StopReason::kBudget);
       return fed;
     }
-    if (ends || text.stopped() || !go_on) {
-      out.reason = ends             ? StopReason::kEndOfTurn
-                   : text.stopped() ? StopReason::kStopString
-                                    : StopReason::kInterrupted;
-      break;
-    }
-    if (options.max_tokens > 0 && static_cast<int64_t>(out.tokens.size()) >= options.max_tokens) {
-      out.reason = StopReason::kBudget;
-      break;
-    }
   }
-  text.Finish();
-  return out;
+  return generation.Take();
 }
 
 }  // namespace ballast

@@ -1,17 +1,21 @@
-// Generate: tokens out of a stream until something says stop.
+// Generation: tokens out of logits until something says stop, one at a time; Generate: the same in a loop
+// over one stream.
 #ifndef BALLAST_ENGINE_GENERATE_H_
 #define BALLAST_ENGINE_GENERATE_H_
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "engine/sampler.h"
+#include "engine/stop.h"
 #include "engine/stream.h"
 #include "text/tokenizer.h"
+#include "text/utf8.h"
 
 namespace ballast {
 
@@ -31,6 +35,36 @@ struct Generated {
   StopReason reason = StopReason::kBudget;
   std::string text;           // what on_text was given, in one piece
   std::vector<Token> tokens;  // every sampled token, an end-of-turn token included
+};
+
+// One reply in the making. Use: until over(), Next() with the logits of the newest token, then feed the token
+// it returned, also the last one, so that the stream can simply go on. Thread safety: one thread at a time.
+// Invariants: 1. exactly min(max_tokens, tokens until a stop) tokens are sampled. 2. on_text gets whole UTF-8
+// and no byte of a stop string.
+class Generation {
+ public:
+  // `tokenizer` must outlive the generation.
+  Generation(const Tokenizer& tokenizer, GenerateOptions options);
+
+  bool over() const { return over_; }
+  // Samples and observes the next token. kInternal when the model is broken; REQUIRES: !over().
+  Result<Token> Next(Sampler& sampler, std::span<const float> logits);
+  // Ends it from outside: what was held back is shown.
+  void Cut(StopReason reason);
+
+  const Generated& out() const { return out_; }
+  Generated Take() { return std::move(out_); }
+
+ private:
+  bool Show(const std::string& text);
+  bool Push(std::string_view bytes) { return Show(stops_.Push(utf8_.Push(bytes))); }
+
+  const Tokenizer& tokenizer_;
+  GenerateOptions options_;
+  Generated out_;
+  Utf8Stream utf8_;
+  StopFilter stops_;
+  bool over_ = false;
 };
 
 // REQUIRES: the stream holds at least one token (kInput otherwise). Every sampled token is fed to the stream
