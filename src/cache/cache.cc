@@ -1,6 +1,7 @@
 #include "cache/cache.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace ballast {
 
@@ -13,6 +14,7 @@ Result<KvCache> KvCache::Create(const CachePlan& plan, const std::vector<LayerSh
     cache.layouts_.push_back(layout);
     shapes.push_back({l.kv_heads, l.head_dim, layout.pinned, layout.window});
   }
+  cache.lost_.assign(layers.size(), 0);
   BALLAST_ASSIGN_OR_RETURN(cache.store_, KvStore::Create(shapes, type));
   return cache;
 }
@@ -73,12 +75,119 @@ void KvCache::DropBefore(int64_t x) { floor_ = std::max(floor_, std::min(x, posi
 void KvCache::Reset() {
   position_ = 0;
   floor_ = 0;
+  lost_.assign(lost_.size(), 0);
 }
 
 void KvCache::JumpTo(int64_t position) {
   BALLAST_CHECK(position_ >= plan_.layout.pinned && position > position_);
   position_ = position;
   floor_ = position;
+  lost_.assign(lost_.size(), position);
+}
+
+int64_t KvCache::FirstIntact(int layer) const {
+  const Layout& law = layouts_[layer];
+  return std::max({law.pinned, position_ - law.window, lost_[layer]});
+}
+
+bool KvCache::CanRollBack(int64_t position, int64_t floor) const {
+  if (position < 0 || position > position_ || floor < 0 || floor > floor_) return false;
+  for (size_t l = 0; l < layouts_.size(); ++l) {
+    const int layer = static_cast<int>(l);
+    const int64_t start = layouts_[l].Start(position - 1, floor);
+    if (start < position && start < FirstIntact(layer)) return false;
+  }
+  return true;
+}
+
+void KvCache::RollBack(int64_t position, int64_t floor) {
+  BALLAST_CHECK(CanRollBack(position, floor));
+  for (size_t l = 0; l < lost_.size(); ++l) lost_[l] = std::min(position, FirstIntact(static_cast<int>(l)));
+  position_ = position;
+  floor_ = std::min(floor, position);
+}
+
+namespace {
+
+// One buffer of an export: rows, then scales, packed.
+int64_t PackedBytes(const KvBuffer& b) {
+  return b.kv_heads * b.rows * (KvRowBytes(b.type, b.head_dim) + (b.scale == nullptr ? 0 : 4));
+}
+
+}  // namespace
+
+int64_t KvCache::row_bytes() const {
+  int64_t total = 0;
+  for (size_t l = 0; l < layouts_.size(); ++l) {
+    const int layer = static_cast<int>(l);
+    for (const KvStore::Part* part : {&store_.pinned(layer), &store_.ring(layer)}) {
+      total += PackedBytes(part->k) + PackedBytes(part->v);
+    }
+  }
+  return total;
+}
+
+// Calls copy(memory of the cache, offset in the export, bytes) for every run of rows that is intact.
+template <typename Copy>
+void KvCache::ForEachRun(const Copy& copy) const {
+  int64_t offset = 0;
+  const auto rows = [&](const KvBuffer& b, int64_t first, int64_t count) {
+    const int64_t row = KvRowBytes(b.type, b.head_dim), scales = b.kv_heads * b.rows * row;
+    for (int h = 0; h < b.kv_heads && count > 0; ++h) {
+      copy(b.row(h, first), offset + (h * b.rows + first) * row, count * row);
+      if (b.scale == nullptr) continue;
+      copy(reinterpret_cast<uint8_t*>(b.scale_at(h, first)), offset + scales + (h * b.rows + first) * 4,
+           count * 4);
+    }
+  };
+  for (size_t l = 0; l < layouts_.size(); ++l) {
+    const int layer = static_cast<int>(l);
+    const Layout& law = layouts_[l];
+    const KvStore::Part& pinned = store_.pinned(layer);
+    for (const KvBuffer* b : {&pinned.k, &pinned.v}) {
+      rows(*b, 0, std::min(position_, law.pinned));
+      offset += PackedBytes(*b);
+    }
+    const KvStore::Part& ring = store_.ring(layer);
+    for (const KvBuffer* b : {&ring.k, &ring.v}) {
+      for (const Layout::Run& run : law.Runs(FirstIntact(layer), std::max(position_, law.pinned))) {
+        rows(*b, run.slot - law.pinned, run.count);
+      }
+      offset += PackedBytes(*b);
+    }
+  }
+}
+
+void KvCache::ExportRows(uint8_t* out) const {
+  ForEachRun([&](const uint8_t* row, int64_t offset, int64_t bytes) {
+    std::memcpy(out + offset, row, static_cast<size_t>(bytes));
+  });
+}
+
+Status KvCache::Import(const State& s, const uint8_t* rows) {
+  const Layout& law = plan_.layout;
+  const auto in_stream = [&](int64_t x) { return x >= 0 && x <= s.position; };
+  KvCache next;  // judges the state by the law; has no memory
+  next.layouts_ = layouts_;
+  next.position_ = s.position;
+  next.floor_ = s.floor;
+  next.lost_ = s.lost;
+  if (!in_stream(s.floor) || s.position > (int64_t{1} << 62) || s.lost.size() != layouts_.size() ||
+      !std::all_of(s.lost.begin(), s.lost.end(), in_stream) || !next.CanRollBack(s.position, s.floor) ||
+      (!plan_.evicts && s.position > law.capacity())) {
+    return Status::Expected(Code::kInput, "cache state",
+                            "one of a cache of " + std::to_string(law.pinned) + " + " +
+                                std::to_string(law.window) + " tokens in " + std::to_string(layouts_.size()) +
+                                " layers",
+                            "position " + std::to_string(s.position) + ", floor " + std::to_string(s.floor));
+  }
+  position_ = s.position;
+  floor_ = s.floor;
+  lost_ = s.lost;
+  ForEachRun([&](uint8_t* row, int64_t offset, int64_t bytes) {
+    std::memcpy(row, rows + offset, static_cast<size_t>(bytes));
+  });
+  return Status();
 }
 
 }  // namespace ballast

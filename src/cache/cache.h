@@ -80,6 +80,27 @@ class KvCache {
   void DropBefore(int64_t x);
   // Forgets everything.
   void Reset();
+
+  // Can the stream go back to `position`, with the floor it had then, exactly? Only if every token that the
+  // law made visible there still has its rows.
+  bool CanRollBack(int64_t position, int64_t floor) const;
+  // Takes back the newest tokens. No byte moves. REQUIRES: CanRollBack.
+  void RollBack(int64_t position, int64_t floor);
+
+  // All that a cache is besides its configuration and its rows.
+  struct State {
+    int64_t position = 0, floor = 0;
+    std::vector<int64_t> lost;  // (layer): see lost_
+  };
+  State state() const { return {position_, floor_, lost_}; }
+  // Bytes of every row there is room for; the size of an export, whatever the stream's position.
+  int64_t row_bytes() const;
+  // Writes the rows of all tokens that can still be rolled back to, each to the place of its slot. The rest
+  // of `out` is left alone: hand in zeroed memory, and an export depends on nothing else. out: for each layer
+  // (pinned k, pinned v, ring k, ring v), each (kv_head, slot, row) then (kv_head, slot) scales.
+  void ExportRows(uint8_t* out) const;
+  // Takes over another cache's state and rows. kInput when the state cannot be one of this configuration.
+  Status Import(const State& state, const uint8_t* rows);
   // Continues at stream position `position` as if everything between the pinned tokens and it had been fed
   // and dropped. REQUIRES: position() >= pinned, position > position().
   void JumpTo(int64_t position);
@@ -88,8 +109,16 @@ class KvCache {
   CachePlan plan_;
   std::vector<Layout> layouts_;
   KvStore store_;
+  // First window position of `layer` whose rows are still what was written for it.
+  int64_t FirstIntact(int layer) const;
+  template <typename Copy>
+  void ForEachRun(const Copy& copy) const;
+
   int64_t position_ = 0;
   int64_t floor_ = 0;
+  // (layer): window rows before this are gone though their slots' next owners have not come yet: they were
+  // overwritten before a RollBack, or did not come with an Import.
+  std::vector<int64_t> lost_;
 };
 
 }  // namespace ballast

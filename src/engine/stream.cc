@@ -155,6 +155,53 @@ Status Stream::DropBefore(int64_t x) {
   return Status();
 }
 
+bool Stream::CanRollBack(int64_t position, int64_t floor) const {
+  if (position < 0 || position > this->position()) return false;
+  if (position == this->position()) return floor == cache_.floor();
+  // Once it has encoded anew, a recomputing stream's rows are those of the newest window only.
+  if (plan_.policy == Policy::kRecompute && fed_ > plan_.layout.capacity()) return false;
+  return cache_.CanRollBack(position, floor);
+}
+
+Status Stream::RollBack(int64_t position, int64_t floor) {
+  if (!CanRollBack(position, floor)) {
+    return Status::Expected(Code::kInput, "going back to position " + std::to_string(position),
+                            "all tokens that were visible there", "some that were evicted since");
+  }
+  if (position == this->position()) return Status();
+  cache_.RollBack(position, floor);
+  if (plan_.policy == Policy::kRecompute) {
+    history_.resize(static_cast<size_t>(position));
+    fed_ = position;
+  }
+  logits_.clear();
+  return Status();
+}
+
+Status Stream::Import(State state, const uint8_t* rows) {
+  const auto refuse = [](std::string what, int64_t expected, size_t found) {
+    return Status::Expected(Code::kInput, "stream state: " + std::move(what), std::to_string(expected),
+                            std::to_string(found));
+  };
+  const int64_t vocab = model_.config().vocab;
+  if (!state.logits.empty() && static_cast<int64_t>(state.logits.size()) != vocab) {
+    return refuse("logits", vocab, state.logits.size());
+  }
+  const bool recompute = plan_.policy == Policy::kRecompute;
+  const int64_t kept = recompute ? std::min(state.fed, plan_.layout.capacity()) : 0;
+  if (state.fed < 0 || static_cast<int64_t>(state.history.size()) != kept) {
+    return refuse("tokens", kept, state.history.size());
+  }
+  if (recompute && state.cache.position != kept) {
+    return refuse("cached tokens", kept, static_cast<size_t>(state.cache.position));
+  }
+  BALLAST_RETURN_IF_ERROR(cache_.Import(state.cache, rows));
+  fed_ = recompute ? state.fed : 0;
+  history_ = std::move(state.history);
+  logits_ = std::move(state.logits);
+  return Status();
+}
+
 void Stream::Reset() {
   cache_.Reset();
   history_.clear();

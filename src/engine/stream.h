@@ -73,6 +73,29 @@ class Stream {
   Status DropBefore(int64_t x);
   // Starts again, empty, with the same memory.
   void Reset();
+
+  // Goes back to `position`, when the floor was `floor`, if that is exact: every token visible there still
+  // has its rows. kInput otherwise, with nothing changed. logits() are empty afterwards, unless nothing was
+  // taken back.
+  bool CanRollBack(int64_t position, int64_t floor) const;
+  Status RollBack(int64_t position, int64_t floor);
+  int64_t floor() const {
+    return cache_.floor();
+  }  // everything unpinned before it was dropped as whole turns
+
+  // A stream's whole state, to be taken over by another one of the same model and options, which then goes on
+  // bit for bit as this one would have.
+  struct State {
+    KvCache::State cache;
+    int64_t fed = 0;             // kRecompute: tokens ever fed
+    std::vector<Token> history;  // kRecompute: the newest tokens, at most context()
+    std::vector<float> logits;   // (vocab) or empty
+  };
+  State state() const { return {cache_.state(), fed_, history_, logits_}; }
+  // Takes over a state and the rows that the other's cache().ExportRows wrote. kInput, with nothing changed,
+  // when it cannot be one of this stream's configuration.
+  Status Import(State state, const uint8_t* rows);
+
   // For tests: after exactly the pinned tokens were fed, continues as if `skip` further tokens had come and
   // gone.
   void SkipForTesting(int64_t skip) { cache_.JumpTo(cache_.position() + skip); }
