@@ -1,0 +1,326 @@
+#include "server/connection.h"
+
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/beast/http/read.hpp>
+
+#include "server/json_fields.h"
+
+namespace ballast::server {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr size_t kBytesPerSecond = 16 << 10;  // a body has to come at least this fast
+constexpr size_t kSmallBody = 64 << 10;       // read even when the answer is known to be an error
+
+auto Token(beast::error_code& ec) { return asio::redirect_error(asio::use_awaitable, ec); }
+
+// A client's own request id is kept when it is short and plain.
+bool IsPlain(std::string_view id) {
+  return !id.empty() && id.size() <= 128 && std::all_of(id.begin(), id.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' ||
+           c == '_' || c == '.';
+  });
+}
+
+ApiError HttpError(int status, std::string message, std::string code) {
+  ApiError error;
+  error.status = status;
+  error.type = "invalid_request_error";
+  error.message = std::move(message);
+  error.code = std::move(code);
+  return error;
+}
+
+ApiError TooLarge(size_t limit) {
+  return HttpError(413, fmt::format("request body: expected at most {} bytes, found more", limit),
+                   "request_too_large");
+}
+
+ApiError OutOfMemory() {
+  ApiError error;
+  error.message = "the server has not enough memory for this request";
+  error.code = "out_of_memory";
+  return error;
+}
+
+// What a header that could not be parsed is answered with; nothing when nobody is there to read it.
+std::optional<ApiError> ParseError(beast::error_code ec, const ServerOptions& options) {
+  if (ec == http::error::header_limit || ec == http::error::buffer_overflow) {
+    return HttpError(
+        431, fmt::format("request header: expected at most {} bytes, found more", options.max_header_bytes),
+        "header_too_large");
+  }
+  if (ec == http::error::body_limit) return TooLarge(options.max_body_bytes);
+  if (ec == http::error::bad_version)
+    return HttpError(505, "HTTP version: expected 1.0 or 1.1", "http_version");
+  if (ec == http::error::end_of_stream || ec == http::error::partial_message) return std::nullopt;
+  if (ec.category() != make_error_code(http::error::bad_method).category()) return std::nullopt;
+  return HttpError(400, "request: expected HTTP/1.1, found " + ec.message(), "bad_request");
+}
+
+}  // namespace
+
+Connection::Connection(ServerCore& core, asio::ip::tcp::socket socket)
+    : core_(core), stream_(std::move(socket)), waker_(std::make_shared<Waker>(core.io)) {
+  core_.connections.insert(this);
+  core_.metrics->http.connections = static_cast<int64_t>(core_.connections.size());
+  beast::error_code ignored;
+  auto& s = stream_.socket();
+  s.set_option(asio::ip::tcp::no_delay(true), ignored);
+  s.set_option(asio::socket_base::keep_alive(true), ignored);
+  // A reader that stops is noticed by what piles up here: 30 s of a dead peer, 128 KiB of a slow one.
+  s.set_option(asio::socket_base::send_buffer_size(128 << 10), ignored);
+  s.set_option(asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPIDLE>(15), ignored);
+  s.set_option(asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPINTVL>(5), ignored);
+  s.set_option(asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPCNT>(3), ignored);
+}
+
+Connection::~Connection() {
+  core_.connections.erase(this);
+  core_.metrics->http.connections = static_cast<int64_t>(core_.connections.size());
+}
+
+void Connection::Close() {
+  gone_ = true;
+  stream_.close();
+  waker_->Notify();
+}
+
+void Connection::CloseIfIdle() {
+  if (idle_) Close();
+}
+
+asio::awaitable<void> Connection::Run() {
+  const std::shared_ptr<Connection> self = shared_from_this();
+  try {
+    while (co_await ServeOne()) {
+    }
+    if (!gone_) co_await Linger();
+  } catch (const std::exception& fault) {  // memory, at worst: this connection ends, no other
+    if (core_.log != nullptr) {
+      core_.log->Write(Log::Level::kError, "connection_failed", {{"what", fault.what()}});
+    }
+  }
+}
+
+asio::awaitable<bool> Connection::ServeOne() {
+  idle_ = true;
+  if (core_.stopping || !co_await AwaitBytes()) co_return false;
+  idle_ = false;
+  Parser parser;
+  parser.header_limit(static_cast<uint32_t>(core_.options.max_header_bytes));
+  parser.body_limit(boost::none);  // checked below, when the header is known
+  stream_.expires_after(core_.options.header_timeout);
+  beast::error_code ec;
+  co_await http::async_read_header(stream_, buffer_, parser, Token(ec));
+  Exchange exchange;
+  if (ec) {
+    const std::optional<ApiError> error = ParseError(ec, core_.options);
+    if (error) co_await Refuse(exchange, *error);
+    co_return false;
+  }
+  ReadHeader(exchange, parser);
+  std::optional<ApiError> error = CheckForm(exchange, parser);
+  const bool confused = error.has_value();  // where the next request begins is uncertain
+  exchange.match = core_.router.Find(exchange.request.method, exchange.request.path);
+  if (!error) error = CheckAccess(exchange);
+  if (!error) error = CheckRoute(exchange);
+  const uint64_t length = parser.content_length().value_or(0);
+  const bool has_body = parser.chunked() || length > 0;
+  const bool expects = exchange.request.Header("expect") == "100-continue";
+  if (confused || (has_body && error && (parser.chunked() || length > kSmallBody || expects))) {
+    exchange.keep_alive = false;  // the body stays unread
+    co_await Refuse(exchange, *error);
+    co_return false;
+  }
+  if (has_body && expects && !co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
+  if (has_body && !co_await ReadBody(parser)) {
+    exchange.keep_alive = false;
+    if (!gone_) co_await Refuse(exchange, TooLarge(core_.options.max_body_bytes));
+    co_return false;
+  }
+  exchange.began = steady_clock::now();
+  if (error) co_return co_await Refuse(exchange, *error);
+  exchange.request.body = std::move(parser.get().body());
+  const std::unique_ptr<Answer> answer = co_await Handle(exchange);
+  const bool written = co_await WriteAnswer(exchange, *answer);
+  Account(exchange);
+  co_return written&& exchange.keep_alive && !core_.stopping;
+}
+
+asio::awaitable<bool> Connection::AwaitBytes() {
+  const bool first = std::exchange(first_, false);
+  if (buffer_.size() > 0) co_return true;
+  buffer_.shrink_to_fit();  // an idle connection holds next to nothing
+  stream_.expires_after(first ? core_.options.header_timeout : core_.options.idle_timeout);
+  beast::error_code ec;
+  const size_t n = co_await stream_.async_read_some(buffer_.prepare(1024), Token(ec));
+  buffer_.commit(n);
+  if (ec) gone_ = true;
+  co_return !ec;
+}
+
+// false with gone_: nobody is there; without: the body is too large.
+asio::awaitable<bool> Connection::ReadBody(Parser& parser) {
+  parser.body_limit(core_.options.max_body_bytes);
+  const steady_clock::time_point began = steady_clock::now();
+  size_t received = 0;
+  while (!parser.is_done()) {
+    stream_.expires_at(began + core_.options.body_timeout + milliseconds(1000 * received / kBytesPerSecond));
+    beast::error_code ec;
+    received += co_await http::async_read_some(stream_, buffer_, parser, Token(ec));
+    if (ec == http::error::body_limit || ec == http::error::buffer_overflow) co_return false;
+    if (ec) {
+      gone_ = true;
+      co_return false;
+    }
+  }
+  co_return true;
+}
+
+void Connection::ReadHeader(Exchange& exchange, const Parser& parser) const {
+  HttpRequest& request = exchange.request;
+  const auto& message = parser.get();
+  exchange.http10 = message.version() < 11;
+  exchange.keep_alive = message.keep_alive();
+  request.method = std::string(message.method_string());
+  std::string target(message.target());
+  if (target.rfind("http://", 0) == 0) {  // the absolute form, as proxies send it
+    const size_t slash = target.find('/', 7);
+    target = slash == std::string::npos ? "/" : target.substr(slash);
+  }
+  const size_t question = target.find('?');
+  request.path = target.substr(0, question);
+  if (question != std::string::npos) request.query = target.substr(question + 1);
+  for (const auto& field : message.base()) {
+    std::string name(field.name_string());
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 'a' - 'A') : c; });
+    request.headers.emplace_back(std::move(name), std::string(field.value()));
+  }
+  const std::string_view id = request.Header("x-request-id");
+  request.id = IsPlain(id) ? std::string(id) : NewId("req_");
+}
+
+std::optional<ApiError> Connection::CheckForm(Exchange& exchange, const Parser& parser) const {
+  const HttpRequest& request = exchange.request;
+  const size_t most = core_.options.max_header_fields;
+  if (request.headers.size() > most) {
+    return HttpError(
+        431,
+        fmt::format("request header: expected at most {} fields, found {}", most, request.headers.size()),
+        "header_too_large");
+  }
+  // What two parsers could read differently is refused.
+  size_t hosts = 0, encodings = 0;
+  for (const auto& [name, value] : request.headers) {
+    hosts += name == "host";
+    encodings += name == "transfer-encoding";
+  }
+  const bool chunked = parser.chunked() && encodings == 1 && request.Header("content-length").empty() &&
+                       beast::iequals(parser.get()[http::field::transfer_encoding], "chunked");
+  if (encodings > 0 && (!chunked || exchange.http10)) {
+    return HttpError(400, "Transfer-Encoding: expected chunked, without a Content-Length", "bad_request");
+  }
+  if (hosts > 1 || (hosts == 0 && !exchange.http10)) {
+    return HttpError(400, fmt::format("Host: expected one such header, found {}", hosts), "bad_request");
+  }
+  if (parser.content_length().value_or(0) > core_.options.max_body_bytes) {
+    return TooLarge(core_.options.max_body_bytes);
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> Connection::CheckAccess(Exchange& exchange) const {
+  HttpRequest& request = exchange.request;
+  const auto shown = [&](const char* name) { return Shown(nlohmann::json(request.Header(name))); };
+  if (!core_.cors.AllowsHost(request)) {
+    return HttpError(
+        403, "Host: expected a name of this machine (--allowed-host adds one), found " + shown("host"),
+        "host_not_allowed");
+  }
+  if (!core_.cors.AllowsOrigin(request)) {
+    return HttpError(403, "Origin: expected a local one or one of --cors-origin, found " + shown("origin"),
+                     "origin_not_allowed");
+  }
+  const bool preflight = request.method == "OPTIONS";
+  exchange.headers = core_.cors.AnswerHeaders(request, preflight);
+  if (preflight || (exchange.match.route != nullptr && exchange.match.route->keyless)) return std::nullopt;
+  std::optional<std::string> tenant = core_.auth.Tenant(request);
+  if (!tenant) {
+    const bool page = request.Header("accept").find("text/html") != std::string_view::npos;
+    exchange.headers.emplace_back("WWW-Authenticate", Auth::Challenge(page));
+    return Auth::Refusal(request);
+  }
+  request.tenant = std::move(*tenant);
+  return std::nullopt;
+}
+
+std::optional<ApiError> Connection::CheckRoute(Exchange& exchange) const {
+  HttpRequest& request = exchange.request;
+  if (request.method == "OPTIONS") return std::nullopt;
+  if (exchange.match.route != nullptr) {
+    request.params = exchange.match.params;
+    return std::nullopt;
+  }
+  if (exchange.match.allow.empty()) {
+    const std::string found = Shown(nlohmann::json(request.path));
+    return NotFound("path: expected one of the API's, found " + found, "unknown_url");
+  }
+  exchange.headers.emplace_back("Allow", exchange.match.allow);
+  return HttpError(405, fmt::format("method: expected {}, found {}", exchange.match.allow, request.method),
+                   "method_not_allowed");
+}
+
+asio::awaitable<bool> Connection::Refuse(Exchange& exchange, ApiError error) {
+  if (exchange.request.id.empty()) exchange.request.id = NewId("req_");
+  const std::unique_ptr<Answer> answer = ErrorAnswer(error);
+  const bool written = co_await WriteAnswer(exchange, *answer);
+  Account(exchange);
+  co_return written&& exchange.keep_alive && !core_.stopping;
+}
+
+// Large bodies are parsed beside this thread, so that /health does not wait for them.
+asio::awaitable<std::unique_ptr<Answer>> Connection::Handle(Exchange& exchange) {
+  if (exchange.request.method == "OPTIONS") {
+    Head head;
+    head.status = 204;
+    head.headers.emplace_back("Allow",
+                              exchange.match.allow.empty() ? "OPTIONS" : exchange.match.allow + ", OPTIONS");
+    co_return std::make_unique<TextAnswer>(std::move(head), "");
+  }
+  const Handler& handler = exchange.match.route->handler;
+  if (exchange.request.body.size() <= kWorkerBytes) co_return handler(exchange.request);
+  struct Job {
+    HttpRequest request;
+    std::unique_ptr<Answer> answer;
+    std::atomic<bool> done{false};
+  };
+  const auto job = std::make_shared<Job>();
+  job->request = std::move(exchange.request);
+  asio::post(*core_.worker, [job, &handler, waker = waker_] {
+    try {
+      job->answer = handler(job->request);
+    } catch (const std::exception&) {  // memory, at worst
+    }
+    job->request.body = std::string();
+    job->done = true;
+    waker->Wake();
+  });
+  while (!job->done) co_await waker_->Wait(milliseconds(1000));
+  exchange.request = std::move(job->request);
+  if (job->answer == nullptr) job->answer = ErrorAnswer(OutOfMemory());
+  co_return std::move(job->answer);
+}
+
+}  // namespace ballast::server
