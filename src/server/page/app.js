@@ -12,6 +12,12 @@ import { copyThread, mend, newThread, truncate } from './thread.js';
 import { TimeLine } from './timeline.js';
 import { hello, wire } from './shell.js';
 
+// The first line, cut between words.
+function titleOf(text) {
+  const line = text.trim().split('\n')[0];
+  return line.length <= 64 ? line : `${line.slice(0, 64).replace(/\s+\S*$/, '')}…`;
+}
+
 class App {
   constructor() {
     this.settings = loadSettings();
@@ -21,6 +27,7 @@ class App {
     const owner = {
       changed: () => this.conversations.touch(),
       instruments: () => { this.heat?.request(); this.time?.request(); },
+      showInstruments: () => this.showInstruments(true),
       finished: (reply) => this.finished(reply),
       say: (text) => this.say(text),
     };
@@ -30,7 +37,8 @@ class App {
     this.shadow.gauge.hidden = true;
     this.heat = new HeatMap(() => this.heatLanes());
     this.time = new TimeLine(() => this.lanes());
-    byId('instruments').append(this.heat.root, this.time.root);
+    byId('instruments').append(el('button', { type: 'button', class: 'button hide-instruments',
+      onclick: () => this.showInstruments(false) }, 'Close'), this.heat.root, this.time.root);
     this.sidebar = new Sidebar({
       open: (id) => this.open(this.conversations.find(id)),
       remove: (id) => this.remove(id),
@@ -136,7 +144,7 @@ class App {
   send(text) {
     if (this.running || !text.trim()) return;
     const { current } = this;
-    if (!current.title) current.title = text.trim().split('\n')[0].slice(0, 60);
+    if (!current.title) current.title = titleOf(text);
     for (const lane of this.lanes()) {
       lane.thread.model = this.model?.id;
       lane.thread.messages.push({ role: 'user', content: text.trim() });
@@ -145,6 +153,7 @@ class App {
       lane.run(this.settings);
     }
     this.conversations.touch(current, true);
+    this.store.flush();
     this.refresh();
   }
   stop() {
@@ -153,23 +162,24 @@ class App {
     this.refresh();
   }
 
+  // Drops the messages from `index` on, and answers what is then the last one, or `text`.
+  again(lane, index, text) {
+    const { thread } = lane;
+    if (lane.running) return;
+    if (text === undefined && thread.messages[index - 1]?.role !== 'user') return;
+    truncate(thread, index);
+    if (text !== undefined) thread.messages.push({ role: 'user', content: text });
+    lane.transcript.show(thread);
+    lane.run(this.settings);
+    this.refresh();
+  }
   actions(lane) {
-    const again = (index, text) => {
-      if (this.running) return;
-      const { thread } = lane();
-      truncate(thread, index);
-      if (text !== undefined) thread.messages.push({ role: 'user', content: text });
-      if (thread.messages.at(-1)?.role !== 'user') return;
-      lane().transcript.show(thread);
-      lane().run(this.settings);
-      this.refresh();
-    };
     return {
-      regenerate: (index) => { if (!lane().thread.foreign) again(index); },
-      edit: (index, text) => again(index, text),
-      retry: async (index) => {
-        if (lane().thread.messages[index].error?.status === 401 && !(await askForKey())) return;
-        again(index);
+      regenerate: (index) => { if (!lane().thread.foreign) this.again(lane(), index); },
+      edit: (index, text) => this.again(lane(), index, text),
+      retry: (index) => {
+        if (lane().thread.messages[index].error?.status === 401) this.unlock();
+        else this.again(lane(), index);
       },
     };
   }
@@ -178,11 +188,21 @@ class App {
     this.refresh();
     if (this.running) return;
     this.store.flush();
-    if (reply.state === 'error' && reply.error.status === 401) askForKey().then((given) => { if (given) this.connect(); });
+    if (reply.state === 'error' && reply.error.status === 401) this.unlock();
     const keep = byId('keep-going').checked;
     if (keep && reply.state === 'done' && !document.hidden) setTimeout(() => { if (byId('keep-going').checked) this.send('Go on.'); }, 400);
     else if (keep) byId('keep-going').checked = false;
     this.sidebar.refresh().then(() => this.refresh());
+  }
+
+  // The key was missing or wrong: asks for it, then sends again what was refused.
+  async unlock() {
+    if (!(await askForKey())) return;
+    await this.connect();
+    for (const lane of this.lanes()) {
+      const last = lane.thread.messages.length - 1;
+      if (lane.thread.messages[last]?.error?.status === 401) this.again(lane, last);
+    }
   }
 
   // The same conversation under a plain window, in a session of its own that reads the whole history.
@@ -193,9 +213,9 @@ class App {
       const { shadow } = current;
       current.shadow = null;
       this.shadow.stop();
-      if (shadow.sent > 0) deleteSession(shadow.session).catch(() => {});
       this.showShadow();
       this.main.repaint();
+      if (shadow.sent > 0) deleteSession(shadow.session).catch(() => {}).then(() => this.list());
     } else if (current.main.foreign) {
       await ask({ title: 'Nothing to compare', text: 'The browser has no transcript of this session, so it cannot be sent again.', yes: 'Good' });
     } else {
@@ -215,8 +235,11 @@ class App {
     this.shadow.gauge.hidden = !shadow;
     byId('lanes').classList.toggle('two', Boolean(shadow));
     byId('band').classList.toggle('two', Boolean(shadow));
+    byId('instruments').classList.toggle('two', Boolean(shadow));
     if (shadow) this.shadow.show(shadow, el('p', { class: 'hello note' }, 'What you send goes to both.'));
     else this.shadow.feed.watch('');
+    // Two streams are compared at the same token, not at the same second.
+    this.time.axis = shadow ? 'position' : 'at';
     this.watch();
   }
 
@@ -226,6 +249,11 @@ class App {
     byId('app').dataset.cache = open ? 'open' : 'closed';
     byId('toggle-cache').setAttribute('aria-pressed', String(open));
     this.watch();
+  }
+  showInstruments(open) {
+    byId('app').dataset.instruments = open ? 'open' : 'closed';
+    this.heat.request();
+    this.time.request();
   }
   // Feeds run only while the panel can be seen; `seen` is kept by the shell's observer.
   watch() {
@@ -256,7 +284,9 @@ class App {
     document.title = `${title} · Ballast`;
     byId('facts').textContent = this.model?.id || '';
     const other = current.main.policy === 'window' ? 'pinned sinks' : 'a plain window';
-    byId('compare').textContent = current.shadow ? 'End the comparison' : `Compare with ${other}`;
+    byId('compare').querySelector('.long').textContent = current.shadow ? 'End the comparison' : `Compare with ${other}`;
+    byId('compare').querySelector('.short').textContent = current.shadow ? 'End' : 'Compare';
+    byId('compare').setAttribute('aria-label', byId('compare').querySelector('.long').textContent);
     byId('compare').setAttribute('aria-pressed', String(Boolean(current.shadow)));
     byId('send').classList.toggle('stop', this.running);
     byId('send').setAttribute('aria-label', this.running ? 'Stop' : 'Send');

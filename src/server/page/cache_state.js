@@ -66,7 +66,7 @@ export class CacheState {
     if (this.skipped++ % this.stride !== 0) return;
     this.samples.push({
       at: this.seconds, position: view.position, start: view.start, live: view.live,
-      speed: view.tokens_per_second || 0, surprise: view.surprise > 0 ? view.surprise : null, mass,
+      speed: view.tokens_per_second || null, surprise: view.surprise > 0 ? view.surprise : null, mass,
     });
     if (this.samples.length > kSamples) {
       this.samples = this.samples.filter((_, i) => i % 2 === 0);

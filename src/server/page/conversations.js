@@ -11,7 +11,7 @@ export class Conversations {
 
   async load() {
     this.list = await this.store.all();
-    addEventListener('pagehide', () => this.store.flush());
+    addEventListener('pagehide', () => this.store.rescue());
     document.addEventListener('visibilitychange', () => { if (document.hidden) this.store.flush(); });
   }
 

@@ -24,7 +24,7 @@ export class HeatMap {
     this.lineBox = el('div', { class: 'head-history', hidden: true });
     this.lineTitle = el('h3', { class: 'chart-title' });
     this.lineBox.append(this.lineTitle, this.line);
-    this.root = el('section', { class: 'instrument', 'aria-label': 'Sink mass' },
+    this.root = el('section', { class: 'instrument sink-mass', 'aria-label': 'Sink mass' },
       el('div', { class: 'instrument-head' }, el('h2', {}, 'Sink mass'), this.value),
       this.map, el('div', { class: 'scale' }, el('span', {}, '0'), this.legend, el('span', {}, '100% of attention')),
       this.note, this.lineBox);
@@ -97,6 +97,7 @@ export class HeatMap {
   }
 
   draw() {
+    if (this.map.clientHeight < 40) return;  // not shown
     const p = palette();
     const lane = this.lanes()[0];
     const { ctx } = fit(this.map);
@@ -107,6 +108,7 @@ export class HeatMap {
       this.note.textContent = view && view.sinks === 0 ? 'A plain window pins nothing, so no head has its sinks.'
         : 'Fills with the first tokens.';
       this.value.textContent = '';
+      this.drawBlank(p);
       return;
     }
     const g = this.grid();
@@ -128,16 +130,27 @@ export class HeatMap {
     if (this.picked) this.drawLine(p);
   }
 
+  // Before the first token: the place where it will be.
+  drawBlank(p) {
+    const { ctx, w, h } = fit(this.map);
+    ctx.fillStyle = p.cold;
+    for (let row = 0; row < 12; ++row) {
+      for (let column = 0; column < 9; ++column) {
+        ctx.fillRect(24 + (column * (w - 24)) / 9, (row * (h - 16)) / 12, (w - 24) / 9 - 1, (h - 16) / 12 - 1);
+      }
+    }
+  }
+
   drawAxes(ctx, g, p) {
     ctx.fillStyle = p.muted;
     ctx.font = `10px ${p.sans}`;
     ctx.textAlign = 'right';
     ctx.textBaseline = 'middle';
-    const every = Math.ceil(18 / g.ch / 5) * 5;
+    const every = Math.max(5, Math.ceil(18 / g.ch / 5) * 5);
     for (let layer = 0; layer < g.layers; layer += every) ctx.fillText(String(layer), g.left - 5, (layer + 0.5) * g.ch);
     ctx.textAlign = 'center';
     ctx.textBaseline = 'alphabetic';
-    const stride = Math.ceil(16 / g.cw);
+    const stride = Math.max(1, Math.ceil(16 / g.cw));
     for (let head = 0; head < g.heads; head += stride) {
       ctx.fillText(String(head), g.left + (head + 0.5) * g.cw, g.h + 13);
     }
@@ -157,7 +170,7 @@ export class HeatMap {
     let sum = 0;
     for (const value of mass) sum += value;
     this.note.textContent = view.sinks === 0 ? 'A plain window pins nothing, so no head has its sinks.'
-      : 'Rows are layers, columns are heads. Warm heads park their surplus attention on the pinned tokens. Click one for its history.';
+      : 'Layers down, heads across: how much attention rests on the pinned tokens. Click a cell for its history.';
     const text = cell ? `layer ${cell.layer}, head ${cell.head}: ${percent(mass[cell.layer * g.heads + cell.head])}`
       : `mean ${percent(sum / mass.length)}`;
     if (text === this.value.textContent) return;

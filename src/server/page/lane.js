@@ -10,7 +10,7 @@ import { Transcript } from './transcript.js';
 const kNames = { sinks: 'pinned sinks', window: 'plain window', dense: 'dense', recompute: 'recompute' };
 
 export class Lane {
-  // owner: {changed(), instruments(), finished(reply, lane), say(text)}; actions as in Transcript.
+  // owner: {changed(), instruments(), showInstruments(), finished(reply), say(text)}; actions as in Transcript.
   constructor(root, name, colour, owner, actions) {
     this.owner = owner;
     this.colour = colour;
@@ -22,8 +22,9 @@ export class Lane {
     this.numbers = el('dl', { class: 'numbers' });
     this.policy = el('strong', { class: 'policy' });
     this.link = el('span', { class: 'link-state' });
+    const more = el('button', { type: 'button', class: 'link show-instruments', onclick: () => owner.showInstruments() }, 'Heat map, charts');
     this.gauge = el('div', { class: 'gauge' },
-      el('div', { class: 'gauge-head' }, this.policy, this.numbers, this.link), this.strip.root);
+      el('div', { class: 'gauge-head' }, this.policy, this.numbers, this.link, more), this.strip.root);
     this.fields = {};
     for (const [key, label] of [['position', 'position'], ['live', 'in view'], ['evicted', 'evicted'], ['speed', 'tokens/s']]) {
       this.fields[key] = el('dd', {}, '–');
@@ -128,7 +129,7 @@ export class Lane {
       this.repaint();
     }
     this.owner.changed();
-    this.owner.finished(reply, this, thread);
+    this.owner.finished(reply);
     return reply;
   }
 }

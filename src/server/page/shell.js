@@ -53,6 +53,7 @@ function keys(app) {
       if (!dialog) app.fresh();
     } else if (event.key === 'Escape' && !dialog) {
       if (byId('app').classList.contains('drawer')) app.closeDrawer();
+      else if (byId('app').dataset.instruments === 'open') app.showInstruments(false);
       else app.stop();
     } else if (event.key === '/' && !typing && !dialog) {
       event.preventDefault();

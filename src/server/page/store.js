@@ -55,8 +55,14 @@ export class Store {
   }
 
   async all() {
-    if (!this.db) return [];
-    const list = await asPromise(this.objects('readonly').getAll());
+    const list = this.db ? await asPromise(this.objects('readonly').getAll()) : [];
+    for (const rescued of this.rescued()) {
+      const at = list.findIndex((each) => each.id === rescued.id);
+      if (at < 0) list.push(rescued);
+      else if (list[at].updated <= rescued.updated) list[at] = rescued;
+      else continue;
+      this.save(rescued);
+    }
     return list.sort((a, b) => b.updated - a.updated);
   }
 
@@ -64,6 +70,22 @@ export class Store {
   save(conversation) {
     this.pending.set(conversation.id, conversation);
     if (!this.timer) this.timer = setTimeout(() => this.flush(), 1000);
+  }
+
+  // The page is going away: IndexedDB may not get to finish, localStorage does.
+  rescue() {
+    const list = [...this.pending.values()];
+    if (list.length) remember('rescue', JSON.stringify(list));
+    this.flush();
+  }
+  rescued() {
+    try {
+      const list = JSON.parse(remembered('rescue') || '[]');
+      localStorage.removeItem('ballast.rescue');
+      return list;
+    } catch {
+      return [];
+    }
   }
 
   async flush() {

@@ -103,6 +103,7 @@ export class Strip {
   }
 
   draw() {
+    if (!this.strip.clientWidth) return;  // not shown
     const now = performance.now();
     const { ctx, w, h } = fit(this.strip);
     const p = palette();

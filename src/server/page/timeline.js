@@ -26,7 +26,7 @@ export class TimeLine {
       { key: 'speed', title: 'Tokens per second', unit: '/s' },
       { key: 'surprise', title: 'Surprise', unit: ' bits' },
     ];
-    this.root = el('section', { class: 'instrument', 'aria-label': 'Time axis' });
+    this.root = el('section', { class: 'instrument over-time', 'aria-label': 'Time axis' });
     this.axisButton = el('button', { type: 'button', class: 'link', onclick: () => {
       this.axis = this.axis === 'at' ? 'position' : 'at';
       this.request();
@@ -68,6 +68,7 @@ export class TimeLine {
   }
 
   draw() {
+    if (!this.root.clientHeight) return;  // not shown
     const lanes = this.lanes();
     const p = palette();
     const range = this.range(lanes);
@@ -120,7 +121,7 @@ export class TimeLine {
     let pen = false;
     for (const sample of state.samples) {
       const value = sample[chart.key];
-      if (value === null) continue;
+      if (value === null) continue;  // nothing was written then
       ctx[pen ? 'lineTo' : 'moveTo'](x(sample[this.axis]), y(value));
       pen = true;
     }

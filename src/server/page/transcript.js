@@ -1,7 +1,7 @@
 // One thread's messages. Streaming touches only the message that grows; the water line marks how much of the
 // talk has left the window.
 
-import { button, copy, el, number } from './dom.js';
+import { button, copy, el } from './dom.js';
 import { visibility } from './law.js';
 import { render } from './markdown.js';
 import { startOf } from './thread.js';
@@ -176,8 +176,4 @@ export class Transcript {
     if (index === null) this.waterLine.remove();
     else if (!this.waterLine.isConnected || this.waterLine.nextSibling !== before) this.list.insertBefore(this.waterLine, before);
   }
-}
-
-export function positionText(cache) {
-  return cache.position ? `${number(cache.position)} tokens so far` : '';
 }
