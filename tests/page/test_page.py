@@ -325,6 +325,7 @@ def test_a_phone_shows_everything_in_one_column(page):
     page.size(390, 844, mobile=True, scale=2)
     page.wait("return innerWidth === 390", 5)
     assert overflow(page) <= 0
+    time.sleep(0.4)  # the side bar slides out once
     shot(page, "phone")
     page.click("#burger")
     page.wait("return getComputedStyle(document.querySelector('#side')).visibility === 'visible'", 5)
