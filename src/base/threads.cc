@@ -48,10 +48,10 @@ uint32_t AwaitChange(const std::atomic<uint32_t>& word, uint32_t old, bool spin)
 struct ThreadPool::Shared {
   explicit Shared(bool may_spin) : spin(may_spin) {}
 
-  alignas(64) std::atomic<uint32_t> epoch{0};            // grows by one per job
-  const std::function<void(int worker)>* job = nullptr;  // null: the workers shall end
-  alignas(64) std::atomic<uint32_t> pending{0};          // workers that have not finished the job
-  std::atomic<bool> busy{false};                         // guards the contract: one caller, no nesting
+  alignas(64) std::atomic<uint32_t> epoch{0};          // grows by one per job
+  const FunctionRef<void(int worker)>* job = nullptr;  // null: the workers shall end
+  alignas(64) std::atomic<uint32_t> pending{0};        // workers that have not finished the job
+  std::atomic<bool> busy{false};                       // guards the contract: one caller, no nesting
   const bool spin;
   std::vector<std::thread> workers;
 
@@ -66,7 +66,7 @@ struct ThreadPool::Shared {
     }
   }
 
-  void Start(const std::function<void(int worker)>* next) {
+  void Start(const FunctionRef<void(int worker)>* next) {
     job = next;
     pending.store(static_cast<uint32_t>(workers.size()), std::memory_order_relaxed);
     epoch.fetch_add(1, std::memory_order_release);
@@ -95,7 +95,7 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : shared_->workers) worker.join();
 }
 
-void ThreadPool::Run(const std::function<void(int worker)>& job) {
+void ThreadPool::Run(FunctionRef<void(int worker)> job) {
   BALLAST_CHECK(!shared_->busy.exchange(true, std::memory_order_acquire));
   if (!shared_->workers.empty()) shared_->Start(&job);
   job(0);
@@ -103,8 +103,7 @@ void ThreadPool::Run(const std::function<void(int worker)>& job) {
   shared_->busy.store(false, std::memory_order_release);
 }
 
-void ThreadPool::For(int64_t n, int64_t grain,
-                     const std::function<void(int64_t begin, int64_t end, int worker)>& fn) {
+void ThreadPool::For(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end, int worker)> fn) {
   if (n <= 0) return;
   grain = std::clamp<int64_t>(grain, 1, n);
   if (threads_ == 1 || grain == n) {
@@ -114,18 +113,13 @@ void ThreadPool::For(int64_t n, int64_t grain,
     return;
   }
   const int64_t pieces = n / grain + (n % grain != 0 ? 1 : 0);
-  struct Loop {
-    std::atomic<int64_t> next{0};  // the first piece that nobody has taken
-    int64_t pieces, n, grain;
-    const std::function<void(int64_t, int64_t, int)>* fn;
-  } loop{{0}, pieces, n, grain, &fn};
-  // One captured pointer fits std::function's own storage: no allocation per call.
-  Run([&loop](int worker) {
+  std::atomic<int64_t> next{0};  // the first piece that nobody has taken
+  Run([&](int worker) {
     for (;;) {
-      const int64_t piece = loop.next.fetch_add(1, std::memory_order_relaxed);
-      if (piece >= loop.pieces) return;
-      const int64_t begin = piece * loop.grain;
-      (*loop.fn)(begin, begin + std::min(loop.grain, loop.n - begin), worker);
+      const int64_t piece = next.fetch_add(1, std::memory_order_relaxed);
+      if (piece >= pieces) return;
+      const int64_t begin = piece * grain;
+      fn(begin, begin + std::min(grain, n - begin), worker);
     }
   });
 }

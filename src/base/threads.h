@@ -9,8 +9,9 @@
 #define BALLAST_BASE_THREADS_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+
+#include "base/function_ref.h"
 
 namespace ballast {
 
@@ -25,11 +26,11 @@ class ThreadPool {
   int threads() const { return threads_; }
 
   // Calls job(worker) once for each worker in [0, threads()), concurrently; worker 0 is the caller.
-  void Run(const std::function<void(int worker)>& job);
+  void Run(FunctionRef<void(int worker)> job);
 
   // Calls fn(begin, end, worker) over disjoint pieces that cover [0, n), handed out dynamically in pieces of
   // at most `grain` items. Runs inline when one piece is enough.
-  void For(int64_t n, int64_t grain, const std::function<void(int64_t begin, int64_t end, int worker)>& fn);
+  void For(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end, int worker)> fn);
 
  private:
   struct Shared;

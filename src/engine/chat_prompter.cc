@@ -60,10 +60,11 @@ Result<int64_t> ChatPrompter::CountSystemTokens(const std::string& text) const {
 }
 
 int64_t ChatPrompter::GapTokens(const std::vector<ChatMessage>& messages, size_t from) const {
-  if (from == 0 || from >= messages.size() || messages[from - 1].role != "assistant") return 0;
+  if (from == 0 || from > messages.size() || messages[from - 1].role != "assistant") return 0;
   // Only the pieces before the first marker count: the gap never depends on the text of the turn.
-  std::vector<ChatMessage> probe(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(from) + 1);
-  for (ChatMessage& m : probe) m.content.clear();
+  std::vector<ChatMessage> probe;
+  for (size_t i = 0; i < from; ++i) probe.push_back({messages[i].role, ""});
+  probe.push_back({from < messages.size() ? messages[from].role : "user", ""});
   const auto pieces = RenderChat(format_, probe, from, false);
   if (!pieces.ok() || pieces->size() < 2 || (*pieces)[0].special || !(*pieces)[1].special) return 0;
   if ((*pieces)[0].text.find_first_not_of(" \n") != std::string::npos) return 0;

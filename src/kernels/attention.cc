@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "base/status.h"
 #include "kernels/attention_item.h"
@@ -20,38 +21,57 @@ constexpr int64_t kWantedItems = 32;   // enough to keep any usual number of cor
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t Align(int64_t floats) { return CeilDiv(floats, 16) * 16; }
 
-// Rows that share their blocks of keys.
+// Rows of one job that share their blocks of keys.
 struct RowBlock {
+  const AttentionJob* job;
   int64_t row_begin, rows;
-  std::vector<KeyBlock> keys;  // what any of the rows may see, in span order
+  int64_t first_key, keys;  // in Plan::keys: what any of the rows may see, in span order
 };
 
-void AddVisibleKeys(const AttentionQueries& q, std::span<const KvSpan> spans, RowBlock& block) {
-  const int64_t* position = q.position + block.row_begin;
-  const int64_t* start = q.start + block.row_begin;
-  const int64_t last = *std::max_element(position, position + block.rows);
-  const int64_t first = *std::min_element(start, start + block.rows);
-  for (size_t s = 0; s < spans.size(); ++s) {
-    const KvSpan& span = spans[s];
-    const int64_t end = std::min(span.count, last - span.first_position + 1);
-    int64_t begin = span.pinned ? 0 : std::max<int64_t>(0, first - span.first_position);
-    for (; begin < end; begin += attention::kBlockKeys) {
-      const int64_t count = std::min<int64_t>(attention::kBlockKeys, end - begin);
-      block.keys.push_back({static_cast<int64_t>(s), begin, static_cast<int>(count)});
-    }
-  }
-}
+// Items of one row block and KV head are neighbours, in key order.
+struct Part {
+  const AttentionJob* job;
+  int64_t first_item, items;
+};
 
-// The pieces of one call. Items of one row block and KV head (a `Part`) are neighbours, in key order.
+// The pieces of one call.
 struct Plan {
-  struct Part {
-    int64_t first_item, items;
-  };
+  std::vector<KeyBlock> keys;
   std::vector<RowBlock> row_blocks;
   std::vector<Item> items;
   std::vector<Part> parts;
   int64_t state_floats = 0;
+  int64_t work_floats = 0;
+  int64_t results = 0;  // floats written
 };
+
+void AddVisibleKeys(RowBlock& block, std::vector<KeyBlock>& keys) {
+  const AttentionQueries& q = block.job->q;
+  const int64_t* position = q.position + block.row_begin;
+  const int64_t* start = q.start + block.row_begin;
+  const int64_t last = *std::max_element(position, position + block.rows);
+  const int64_t first = *std::min_element(start, start + block.rows);
+  block.first_key = static_cast<int64_t>(keys.size());
+  for (size_t s = 0; s < block.job->spans.size(); ++s) {
+    const KvSpan& span = block.job->spans[s];
+    const int64_t end = std::min(span.count, last - span.first_position + 1);
+    int64_t begin = span.pinned ? 0 : std::max<int64_t>(0, first - span.first_position);
+    for (; begin < end; begin += attention::kBlockKeys) {
+      const int64_t count = std::min<int64_t>(attention::kBlockKeys, end - begin);
+      keys.push_back({static_cast<int64_t>(s), begin, static_cast<int>(count)});
+    }
+  }
+  block.keys = static_cast<int64_t>(keys.size()) - block.first_key;
+}
+
+// Cuts a job into row blocks.
+void AddRowBlocks(Plan& plan, const AttentionJob& job) {
+  const int64_t rows = std::max<int64_t>(1, kItemQueries / (job.shape.heads / job.shape.kv_heads));
+  for (int64_t r = 0; r < job.q.rows; r += rows) {
+    RowBlock& block = plan.row_blocks.emplace_back(RowBlock{&job, r, std::min(rows, job.q.rows - r), 0, 0});
+    AddVisibleKeys(block, plan.keys);
+  }
+}
 
 void AddItem(Plan& plan, Item item, KvType kv, std::span<const KeyBlock> blocks) {
   item.kv = kv;
@@ -59,6 +79,8 @@ void AddItem(Plan& plan, Item item, KvType kv, std::span<const KeyBlock> blocks)
   item.blocks = blocks;
   plan.items.push_back(item);
   plan.state_floats += Align(item.queries) * 3 + item.queries * PaddedDim(item.shape->head_dim);
+  plan.work_floats =
+      std::max(plan.work_floats, Align(attention::WorkFloats(item.queries, item.shape->head_dim)));
 }
 
 // Cuts `blocks`, all of type `kv`, into items of at most `most` blocks.
@@ -71,47 +93,60 @@ void AddItems(Plan& plan, const Item& item, KvType kv, std::span<const KeyBlock>
   }
 }
 
-Plan MakePlan(const AttentionShape& shape, const AttentionQueries& q, std::span<const KvSpan> spans) {
-  Plan plan;
-  const int group = shape.heads / shape.kv_heads;
-  const int64_t rows = std::max<int64_t>(1, kItemQueries / group);
-  int64_t total = 0;
-  plan.row_blocks.reserve(CeilDiv(q.rows, rows));
-  for (int64_t r = 0; r < q.rows; r += rows) {
-    RowBlock& block = plan.row_blocks.emplace_back(RowBlock{r, std::min(rows, q.rows - r), {}});
-    AddVisibleKeys(q, spans, block);
-    total += static_cast<int64_t>(block.keys.size()) * shape.kv_heads;
+// The items of one row block, cut into pieces of at most `most` blocks of keys.
+void AddParts(Plan& plan, const RowBlock& block, int64_t most) {
+  const AttentionJob& job = *block.job;
+  const AttentionShape& shape = job.shape;
+  const std::span<const KeyBlock> keys = std::span(plan.keys).subspan(block.first_key, block.keys);
+  // Blocks of one type go together: pinned keys, which come first, may be stored finer than the rest.
+  const auto is_pinned = [&](const KeyBlock& key) { return job.spans[key.span].pinned; };
+  const int64_t pinned_blocks =
+      shape.pinned_kv == shape.kv ? 0 : std::count_if(keys.begin(), keys.end(), is_pinned);
+  for (int h = 0; h < shape.kv_heads; ++h) {
+    const int64_t first = static_cast<int64_t>(plan.items.size());
+    Item item;
+    item.shape = &shape;
+    item.q = &job.q;
+    item.spans = job.spans;
+    item.kv_head = h;
+    item.group = shape.heads / shape.kv_heads;
+    item.row_begin = block.row_begin;
+    item.queries = block.rows * item.group;
+    AddItems(plan, item, shape.pinned_kv, keys.first(pinned_blocks), most);
+    AddItems(plan, item, shape.kv, keys.subspan(pinned_blocks), most);
+    if (static_cast<int64_t>(plan.items.size()) == first) AddItem(plan, item, shape.kv, {});  // sees nothing
+    plan.parts.push_back({&job, first, static_cast<int64_t>(plan.items.size()) - first});
   }
-  const int64_t most = std::max(kMinItemBlocks, CeilDiv(total, kWantedItems));
-  for (const RowBlock& block : plan.row_blocks) {
-    // Blocks of one type go together: pinned keys, which come first, may be stored finer than the rest.
-    const auto is_pinned = [&](const KeyBlock& keys) { return spans[keys.span].pinned; };
-    const int64_t pinned_blocks =
-        shape.pinned_kv == shape.kv ? 0 : std::count_if(block.keys.begin(), block.keys.end(), is_pinned);
-    for (int h = 0; h < shape.kv_heads; ++h) {
-      const int64_t first = static_cast<int64_t>(plan.items.size());
-      Item item;
-      item.shape = &shape;
-      item.q = &q;
-      item.spans = spans;
-      item.kv_head = h;
-      item.group = group;
-      item.row_begin = block.row_begin;
-      item.queries = block.rows * group;
-      const std::span<const KeyBlock> keys(block.keys);
-      AddItems(plan, item, shape.pinned_kv, keys.first(pinned_blocks), most);
-      AddItems(plan, item, shape.kv, keys.subspan(pinned_blocks), most);
-      if (static_cast<int64_t>(plan.items.size()) == first)
-        AddItem(plan, item, shape.kv, {});  // sees nothing
-      plan.parts.push_back({first, static_cast<int64_t>(plan.items.size()) - first});
+}
+
+void MakePlan(std::span<const AttentionJob> jobs, Plan& plan) {
+  plan.keys.clear();
+  plan.row_blocks.clear();
+  plan.items.clear();
+  plan.parts.clear();
+  plan.state_floats = plan.work_floats = plan.results = 0;
+  for (const AttentionJob& job : jobs) {
+    const AttentionShape& shape = job.shape;
+    BALLAST_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.head_dim % 8 == 0);
+    AddRowBlocks(plan, job);
+    plan.results += std::max<int64_t>(0, job.q.rows) * shape.heads * shape.head_dim;
+  }
+  // Only now do the blocks of keys stay where they are. The cut of a job depends on the job alone.
+  for (size_t b = 0; b < plan.row_blocks.size();) {
+    size_t end = b;
+    int64_t total = 0;
+    for (; end < plan.row_blocks.size() && plan.row_blocks[end].job == plan.row_blocks[b].job; ++end) {
+      total += plan.row_blocks[end].keys * plan.row_blocks[end].job->shape.kv_heads;
     }
+    const int64_t most = std::max(kMinItemBlocks, CeilDiv(total, kWantedItems));
+    for (; b < end; ++b) AddParts(plan, plan.row_blocks[b], most);
   }
-  return plan;
 }
 
 // Hands out `at`, aligned to 64 bytes, to the items' states and, after them, to the workers.
-float* PlaceStates(Plan& plan, int64_t padded, float* at) {
+float* PlaceStates(Plan& plan, float* at) {
   for (Item& item : plan.items) {
+    const int64_t padded = PaddedDim(item.shape->head_dim);
     item.state.max = at;
     item.state.sum = item.state.max + Align(item.queries);
     item.state.pinned = item.state.sum + Align(item.queries);
@@ -159,34 +194,41 @@ void FinishPart(std::span<const Item> items, float* out, float* sink_mass) {
 
 }  // namespace
 
-void Attention(const AttentionShape& shape, const AttentionQueries& q, std::span<const KvSpan> spans,
-               float* out, float* sink_mass, std::vector<float>& scratch, ThreadPool& pool) {
-  BALLAST_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.head_dim % 8 == 0);
-  if (q.rows <= 0) return;
-  Plan plan = MakePlan(shape, q, spans);
-  int64_t queries = 0;
-  for (const Item& item : plan.items) queries = std::max(queries, item.queries);
-  const int64_t work = Align(attention::WorkFloats(queries, shape.head_dim));
-  const size_t needed = static_cast<size_t>(plan.state_floats + pool.threads() * work + 16);
-  if (scratch.size() < needed) scratch.resize(needed);
-  const uintptr_t address = reinterpret_cast<uintptr_t>(scratch.data());
-  float* aligned = scratch.data() + (64 - address % 64) % 64 / sizeof(float);
-  float* workers = PlaceStates(plan, PaddedDim(shape.head_dim), aligned);
+struct AttentionScratch::Impl {
+  Plan plan;
+  std::vector<float> floats;
+};
+
+AttentionScratch::AttentionScratch() : impl_(std::make_unique<Impl>()) {}
+AttentionScratch::~AttentionScratch() = default;
+AttentionScratch::AttentionScratch(AttentionScratch&&) noexcept = default;
+AttentionScratch& AttentionScratch::operator=(AttentionScratch&&) noexcept = default;
+
+void Attention(std::span<const AttentionJob> jobs, AttentionScratch& scratch, ThreadPool& pool) {
+  Plan& plan = scratch.impl().plan;
+  std::vector<float>& floats = scratch.impl().floats;
+  MakePlan(jobs, plan);
+  const size_t needed = static_cast<size_t>(plan.state_floats + pool.threads() * plan.work_floats + 16);
+  if (floats.size() < needed) floats.resize(needed);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(floats.data());
+  float* aligned = floats.data() + (64 - address % 64) % 64 / sizeof(float);
+  float* workers = PlaceStates(plan, aligned);
 
   pool.For(static_cast<int64_t>(plan.items.size()), 1, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; ++i) {
       Item& item = plan.items[i];
-      item.work = workers + worker * work;
+      item.work = workers + worker * plan.work_floats;
       item.integers ? attention::RunIntegerItem(item) : attention::RunFloatItem(item);
     }
   });
   // A merge of few queries is cheaper than waking another thread for it.
   const int64_t parts = static_cast<int64_t>(plan.parts.size());
-  const int64_t grain = q.rows * shape.heads * shape.head_dim < 16384 ? parts : 1;
+  const int64_t grain = plan.results < 16384 ? parts : 1;
   pool.For(parts, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      const Plan::Part& part = plan.parts[i];
-      FinishPart(std::span(plan.items).subspan(part.first_item, part.items), out, sink_mass);
+      const Part& part = plan.parts[i];
+      FinishPart(std::span(plan.items).subspan(part.first_item, part.items), part.job->out,
+                 part.job->sink_mass);
     }
   });
 }

@@ -7,8 +7,8 @@
 #define BALLAST_KERNELS_ATTENTION_H_
 
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <vector>
 
 #include "base/threads.h"
 #include "kernels/matmul.h"
@@ -35,13 +35,36 @@ struct AttentionQueries {
   const int64_t* start = nullptr;     // (row): first stream position visible among window spans
 };
 
-// Writes out: (row, head, head_dim), and sink_mass: (row, head), the softmax share of the pinned spans (0
-// without any). A query sees row p of a pinned span iff p <= position, and of a window span iff start <= p <=
-// position. A query that sees nothing gets zeros (never NaN). Spans come in increasing first_position. Rows
-// are independent: a row's result does not depend on its neighbours in the call, for the same spans. All
-// pinned spans use shape.pinned_kv, all others shape.kv.  `scratch` grows as needed and is reused.
-void Attention(const AttentionShape& shape, const AttentionQueries& q, std::span<const KvSpan> spans,
-               float* out, float* sink_mass, std::vector<float>& scratch, ThreadPool& pool);
+// One stream's attention in one layer. Writes out: (row, head, head_dim), and sink_mass: (row, head), the
+// softmax share of the pinned spans (0 without any).
+struct AttentionJob {
+  AttentionShape shape;
+  AttentionQueries q;
+  std::span<const KvSpan> spans;  // in increasing first_position
+  float* out = nullptr;
+  float* sink_mass = nullptr;
+};
+
+// Memory of a call, reused by the next: it grows to the largest seen.
+class AttentionScratch {
+ public:
+  AttentionScratch();
+  ~AttentionScratch();
+  AttentionScratch(AttentionScratch&&) noexcept;
+  AttentionScratch& operator=(AttentionScratch&&) noexcept;
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// A query sees row p of a pinned span iff p <= position, and of a window span iff start <= p <= position. A
+// query that sees nothing gets zeros (never NaN). Rows are independent: a row's result does not depend on its
+// neighbours in the job, for the same spans, nor on the other jobs. All pinned spans use shape.pinned_kv, all
+// others shape.kv.
+void Attention(std::span<const AttentionJob> jobs, AttentionScratch& scratch, ThreadPool& pool);
 
 // Encodes `rows` rows of head_dim floats (contiguous) as cached rows: data (rows * KvRowBytes), scale (rows;
 // kQ8 only). The definition of the store's quantisation; the cache's writes go through it.

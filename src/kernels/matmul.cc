@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "kernels/matmul_impl.h"
+#include "kernels/ops.h"
 
 namespace ballast {
 namespace {
@@ -96,22 +97,66 @@ void Activations::Set(const float* x, int64_t rows, int64_t cols, Compute mode, 
   });
 }
 
-void MatMul(const Weights& weights, const Activations& activations, float* y, int64_t y_stride,
-            ThreadPool& pool) {
-  const Weights::Impl& w = weights.impl();
-  const Activations::Impl& x = activations.impl();
-  BALLAST_CHECK(w.mode == x.mode && w.view.cols == x.cols);
-  if (x.rows == 0 || w.view.rows == 0) return;
+namespace {
+
+// The unit of work: 16 weight rows times every row of activations.
+int64_t Units(const Weights& w) { return CeilDiv(w.rows(), kPanelRows); }
+
+// Units [begin, end) of one product.
+void RunUnits(const MatMulTarget& t, const Activations::Impl& x, int64_t begin, int64_t end) {
+  const Weights::Impl& w = t.w->impl();
   if (w.panels) {
-    const int64_t panels = CeilDiv(w.view.rows, kPanelRows);
-    pool.For(panels, Grain(panels, kPanelRows * x.cols * x.rows, pool),
-             [&](int64_t begin, int64_t end, int) { MatMulPanels(w, x, begin, end, y, y_stride); });
+    MatMulPanels(w, x, begin, end, t.y, t.stride);
   } else {
-    const int64_t quads = CeilDiv(w.view.rows, 4);
-    pool.For(quads, Grain(quads, 4 * x.cols * x.rows, pool), [&](int64_t begin, int64_t end, int) {
-      MatMulRows(w.view, x, begin * 4, std::min(end * 4, w.view.rows), y, y_stride);
-    });
+    MatMulRows(w.view, x, begin * kPanelRows, std::min(end * kPanelRows, w.view.rows), t.y, t.stride);
   }
+}
+
+int64_t UnitGrain(int64_t units, const Activations::Impl& x, const ThreadPool& pool) {
+  return Grain(units, kPanelRows * x.cols * x.rows, pool);
+}
+
+}  // namespace
+
+void MatMulMany(std::span<const MatMulTarget> targets, const Activations& activations, ThreadPool& pool) {
+  const Activations::Impl& x = activations.impl();
+  int64_t units = 0;
+  for (const MatMulTarget& t : targets) {
+    BALLAST_CHECK(t.w->impl().mode == x.mode && t.w->cols() == x.cols);
+    units += Units(*t.w);
+  }
+  if (x.rows == 0 || units == 0) return;
+  pool.For(units, UnitGrain(units, x, pool), [&](int64_t begin, int64_t end, int) {
+    int64_t first = 0;  // unit of the target at hand
+    for (const MatMulTarget& t : targets) {
+      const int64_t n = Units(*t.w);
+      const int64_t from = std::max(begin, first) - first, to = std::min(end, first + n) - first;
+      if (from < to) RunUnits(t, x, from, to);
+      first += n;
+    }
+  });
+}
+
+void MatMul(const Weights& w, const Activations& x, float* y, int64_t y_stride, ThreadPool& pool) {
+  const MatMulTarget target{&w, y, y_stride};
+  MatMulMany({&target, 1}, x, pool);
+}
+
+void MatMulSwiGlu(const Weights& gate, const Weights& up, const Activations& activations, float* y,
+                  float* up_scratch, ThreadPool& pool) {
+  const Activations::Impl& x = activations.impl();
+  const int64_t n = gate.rows(), units = Units(gate);
+  BALLAST_CHECK(gate.impl().mode == x.mode && gate.cols() == x.cols);
+  BALLAST_CHECK(up.impl().mode == x.mode && up.cols() == x.cols && up.rows() == n);
+  if (x.rows == 0 || units == 0) return;
+  pool.For(units, UnitGrain(2 * units, x, pool), [&](int64_t begin, int64_t end, int) {
+    RunUnits({&gate, y, n}, x, begin, end);
+    RunUnits({&up, up_scratch, n}, x, begin, end);
+    const int64_t from = begin * kPanelRows, count = std::min(end * kPanelRows, n) - from;
+    for (int64_t r = 0; r < x.rows; ++r) {
+      SiluMul(y + r * n + from, up_scratch + r * n + from, count, y + r * n + from);
+    }
+  });
 }
 
 }  // namespace ballast

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "base/threads.h"
 #include "tensor/tensor.h"
@@ -65,6 +66,19 @@ class Activations {
 // y[r * y_stride + o] = sum_c x[r][c] * w[o][c].   y: (x rows, w.rows()), rows y_stride floats apart.
 // REQUIRES: x was Set with the mode w was packed with, and x cols == w.cols().
 void MatMul(const Weights& w, const Activations& x, float* y, int64_t y_stride, ThreadPool& pool);
+
+// Several products of the same activations (Q, K and V), handed to the threads as one.
+struct MatMulTarget {
+  const Weights* w = nullptr;
+  float* y = nullptr;  // (x rows, w->rows()), rows `stride` floats apart
+  int64_t stride = 0;
+};
+void MatMulMany(std::span<const MatMulTarget> targets, const Activations& x, ThreadPool& pool);
+
+// y = silu(x gate^T) * (x up^T), the first half of a SwiGLU MLP, as one. y: (x rows, gate.rows()),
+// contiguous; `up_scratch`: the same shape. REQUIRES: gate and up have the same shape.
+void MatMulSwiGlu(const Weights& gate, const Weights& up, const Activations& x, float* y, float* up_scratch,
+                  ThreadPool& pool);
 
 }  // namespace ballast
 

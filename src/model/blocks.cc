@@ -84,47 +84,86 @@ void StoreRow(const KvBuffer& k, const KvBuffer& v, int64_t to, const float* key
   }
 }
 
+// Lays the segments' rows and chunk buffers out.
+void PlaceStep(std::span<const Segment> segments, int layer, const AttentionShape& shape, Workspace& ws) {
+  ws.step_rows.resize(segments.size());
+  int64_t bytes = 0;
+  const auto buffer_bytes = [&](const Segment& s) {
+    return KvBufferBytes(s.cache->type(), shape.kv_heads, shape.head_dim,
+                         static_cast<int64_t>(s.tokens.size()));
+  };
+  for (const Segment& s : segments) bytes += 2 * buffer_bytes(s);
+  Reserve(ws.chunk, bytes + 64);
+  uint8_t* at = ws.chunk.data() + (64 - reinterpret_cast<uintptr_t>(ws.chunk.data()) % 64) % 64;
+  int64_t row = 0;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const Segment& s = segments[i];
+    const KvCache& cache = *s.cache;
+    const int64_t n = static_cast<int64_t>(s.tokens.size());
+    StepRows& rows = ws.step_rows[i];
+    rows.first_row = row;
+    rows.begin = cache.position();
+    rows.chunk_first = std::max(rows.begin, cache.layout(layer).pinned);
+    rows.chunk_k = MakeKvBuffer(cache.type(), shape.kv_heads, shape.head_dim, n, at);
+    rows.chunk_v = MakeKvBuffer(cache.type(), shape.kv_heads, shape.head_dim, n, at + buffer_bytes(s));
+    at += 2 * buffer_bytes(s);
+    for (int64_t j = 0; j < n; ++j) ws.start[row + j] = cache.Start(layer, rows.begin + j);
+    row += n;
+  }
+}
+
+// Encodes workspace row `r`, which belongs to `segment`, to where the law says.
+void StoreStepRow(const Segment& segment, const StepRows& rows, int layer, int64_t r, int64_t k_dims,
+                  const Workspace& ws) {
+  const KvCache& cache = *segment.cache;
+  const int64_t t = rows.begin + r - rows.first_row;
+  const float* key = ws.k.data() + r * k_dims;
+  const float* value = ws.v.data() + r * k_dims;
+  if (cache.WritesInPlace(layer, t, static_cast<int64_t>(segment.tokens.size()))) {
+    const KvCache::Place place = cache.PlaceOf(layer, t);
+    StoreRow(place.part->k, place.part->v, place.row, key, value);
+  } else {
+    StoreRow(rows.chunk_k, rows.chunk_v, t - rows.chunk_first, key, value);
+  }
+}
+
 }  // namespace
 
-void AttendThroughCache(const Segment& segment, int layer, int64_t row0, const AttentionShape& shape,
-                        bool same_positions, Workspace& ws, ThreadPool& pool) {
-  KvCache& cache = *segment.cache;
-  const Layout& law = cache.layout(layer);
-  const int64_t n = static_cast<int64_t>(segment.tokens.size());
-  const int64_t begin = cache.position();
-  const int64_t chunk_first = std::max(begin, law.pinned);  // stream position of chunk row 0
+void AttendThroughCaches(std::span<const Segment> segments, int layer, AttentionShape shape,
+                         bool same_positions, Workspace& ws, ThreadPool& pool) {
   const int64_t k_dims = static_cast<int64_t>(shape.kv_heads) * shape.head_dim;
   const int64_t q_dims = static_cast<int64_t>(shape.heads) * shape.head_dim;
-
-  const int64_t buffer_bytes = KvBufferBytes(cache.type(), shape.kv_heads, shape.head_dim, n);
-  Reserve(ws.chunk, 2 * buffer_bytes + 64);
-  uint8_t* aligned = ws.chunk.data() + (64 - reinterpret_cast<uintptr_t>(ws.chunk.data()) % 64) % 64;
-  const KvBuffer chunk_k = MakeKvBuffer(cache.type(), shape.kv_heads, shape.head_dim, n, aligned);
-  const KvBuffer chunk_v =
-      MakeKvBuffer(cache.type(), shape.kv_heads, shape.head_dim, n, aligned + buffer_bytes);
-
-  pool.For(n, 16, [&](int64_t from, int64_t to, int) {
-    for (int64_t i = from; i < to; ++i) {
-      const int64_t t = begin + i;
-      const float* key = ws.k.data() + (row0 + i) * k_dims;
-      const float* value = ws.v.data() + (row0 + i) * k_dims;
-      if (cache.WritesInPlace(layer, t, n)) {
-        const KvCache::Place place = cache.PlaceOf(layer, t);
-        StoreRow(place.part->k, place.part->v, place.row, key, value);
-      } else {
-        StoreRow(chunk_k, chunk_v, t - chunk_first, key, value);
-      }
+  PlaceStep(segments, layer, shape, ws);
+  pool.For(ws.rows, 16, [&](int64_t from, int64_t to, int) {
+    size_t s = 0;
+    for (int64_t r = from; r < to; ++r) {
+      while (s + 1 < segments.size() && ws.step_rows[s + 1].first_row <= r) ++s;
+      StoreStepRow(segments[s], ws.step_rows[s], layer, r, k_dims, ws);
     }
   });
 
-  for (int64_t i = 0; i < n; ++i) ws.start[row0 + i] = cache.Start(layer, begin + i);
-  const float* q = ws.q.data() + row0 * q_dims;
-  const AttentionQueries queries{n, q, same_positions ? q : ws.q_pinned.data() + row0 * q_dims,
-                                 ws.position.data() + row0, ws.start.data() + row0};
-  const KvCache::Spans spans = cache.Visible(layer, n, chunk_k, chunk_v);
-  float* mass = ws.sink_mass.data() + (static_cast<int64_t>(layer) * ws.rows + row0) * shape.heads;
-  Attention(shape, queries, spans.view(), ws.attended.data() + row0 * q_dims, mass, ws.attention, pool);
-  cache.Commit(layer, n, chunk_k, chunk_v);
+  ws.attention_jobs.resize(segments.size());
+  for (size_t i = 0; i < segments.size(); ++i) {
+    StepRows& rows = ws.step_rows[i];
+    const int64_t n = static_cast<int64_t>(segments[i].tokens.size()), row = rows.first_row;
+    shape.kv = segments[i].cache->type();
+    shape.pinned_kv = PinnedKvType(shape.kv);
+    rows.spans = segments[i].cache->Visible(layer, n, rows.chunk_k, rows.chunk_v);
+    const float* q = ws.q.data() + row * q_dims;
+    ws.attention_jobs[i] = {
+        shape,
+        {n, q, same_positions ? q : ws.q_pinned.data() + row * q_dims, ws.position.data() + row,
+         ws.start.data() + row},
+        rows.spans.view(),
+        ws.attended.data() + row * q_dims,
+        ws.sink_mass.data() + (static_cast<int64_t>(layer) * ws.rows + row) * shape.heads};
+  }
+  Attention(ws.attention_jobs, ws.attention, pool);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const StepRows& rows = ws.step_rows[i];
+    segments[i].cache->Commit(layer, static_cast<int64_t>(segments[i].tokens.size()), rows.chunk_k,
+                              rows.chunk_v);
+  }
 }
 
 void AddBias(std::span<const float> bias, int64_t rows, float* x) {

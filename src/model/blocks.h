@@ -24,11 +24,11 @@ const float* GatherHidden(std::span<const int64_t> rows, int64_t embed, Workspac
 void RotateQueriesAndKeys(const ModelConfig& config, const RopeTable& rope, bool same_positions,
                           Workspace& ws, ThreadPool& pool);
 
-// One layer's attention for one segment whose rows start at `row0` of the workspace: stores the new keys and
-// values (ws.k, ws.v), attends ws.q / ws.q_pinned over what each row may see, writes ws.attended and this
-// layer's sink mass.
-void AttendThroughCache(const Segment& segment, int layer, int64_t row0, const AttentionShape& shape,
-                        bool same_positions, Workspace& ws, ThreadPool& pool);
+// One layer's attention for all segments, whose rows follow each other in the workspace: stores the new keys
+// and values (ws.k, ws.v), attends ws.q / ws.q_pinned over what each row may see, writes ws.attended and this
+// layer's sink mass. `shape` lacks the KV types, which are each cache's own.
+void AttendThroughCaches(std::span<const Segment> segments, int layer, AttentionShape shape,
+                         bool same_positions, Workspace& ws, ThreadPool& pool);
 
 // Adds a bias of n values to every row of x (rows, n); empty: nothing.
 void AddBias(std::span<const float> bias, int64_t rows, float* x);

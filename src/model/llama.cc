@@ -130,26 +130,21 @@ void Llama::AttentionBlock(const Layer& layer, int index, std::span<const Segmen
   const int64_t k_dims = static_cast<int64_t>(config_.kv_heads) * config_.head_dim;
   Norm(layer.attn_norm, ws.hidden.data(), ws.rows, ws.normed.data(), pool);
   ws.activations.Set(ws.normed.data(), ws.rows, config_.embed, compute_, pool);
-  MatMul(layer.q, ws.activations, ws.q.data(), q_dims, pool);
-  MatMul(layer.k, ws.activations, ws.k.data(), k_dims, pool);
-  MatMul(layer.v, ws.activations, ws.v.data(), k_dims, pool);
+  const MatMulTarget qkv[] = {
+      {&layer.q, ws.q.data(), q_dims}, {&layer.k, ws.k.data(), k_dims}, {&layer.v, ws.v.data(), k_dims}};
+  MatMulMany(qkv, ws.activations, pool);
   AddBias(layer.q_bias, ws.rows, ws.q.data());
   AddBias(layer.k_bias, ws.rows, ws.k.data());
   AddBias(layer.v_bias, ws.rows, ws.v.data());
   RotateQueriesAndKeys(config_, rope_, same_positions, ws, pool);
 
-  int64_t row = 0;
-  for (const Segment& s : segments) {
-    const AttentionShape shape{config_.heads,
-                               config_.kv_heads,
-                               config_.head_dim,
-                               1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-                               s.cache->type(),
-                               compute_,
-                               PinnedKvType(s.cache->type())};
-    AttendThroughCache(s, index, row, shape, same_positions, ws, pool);
-    row += static_cast<int64_t>(s.tokens.size());
-  }
+  AttentionShape shape;
+  shape.heads = config_.heads;
+  shape.kv_heads = config_.kv_heads;
+  shape.head_dim = config_.head_dim;
+  shape.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+  shape.compute = compute_;
+  AttendThroughCaches(segments, index, shape, same_positions, ws, pool);
   ws.activations.Set(ws.attended.data(), ws.rows, q_dims, compute_, pool);
   MatMul(layer.o, ws.activations, ws.projected.data(), config_.embed, pool);
   AddBias(layer.o_bias, ws.rows, ws.projected.data());
@@ -159,12 +154,7 @@ void Llama::AttentionBlock(const Layer& layer, int index, std::span<const Segmen
 void Llama::MlpBlock(const Layer& layer, Workspace& ws, ThreadPool& pool) const {
   Norm(layer.ffn_norm, ws.hidden.data(), ws.rows, ws.normed.data(), pool);
   ws.activations.Set(ws.normed.data(), ws.rows, config_.embed, compute_, pool);
-  MatMul(layer.gate, ws.activations, ws.gate.data(), config_.ffn, pool);
-  MatMul(layer.up, ws.activations, ws.up.data(), config_.ffn, pool);
-  pool.For(ws.rows, 8, [&](int64_t begin, int64_t end, int) {
-    SiluMul(ws.gate.data() + begin * config_.ffn, ws.up.data() + begin * config_.ffn,
-            (end - begin) * config_.ffn, ws.gate.data() + begin * config_.ffn);
-  });
+  MatMulSwiGlu(layer.gate, layer.up, ws.activations, ws.gate.data(), ws.up.data(), pool);
   ws.activations.Set(ws.gate.data(), ws.rows, config_.ffn, compute_, pool);
   MatMul(layer.down, ws.activations, ws.projected.data(), config_.embed, pool);
   AddInPlace(ws.hidden.data(), ws.projected.data(), ws.rows * config_.embed);

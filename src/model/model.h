@@ -23,6 +23,15 @@
 
 namespace ballast {
 
+// Where one segment's rows of a step go, and the spans they see. Filled per layer.
+struct StepRows {
+  int64_t first_row = 0;      // of the workspace
+  int64_t begin = 0;          // stream position of that row
+  int64_t chunk_first = 0;    // stream position of row 0 of the chunk
+  KvBuffer chunk_k, chunk_v;  // new window rows, beside the ring until all queries have read it
+  KvCache::Spans spans;
+};
+
 // Scratch of a forward step. Buffers grow to the largest step seen and are reused.
 struct Workspace {
   std::vector<float> hidden;     // (row, embed): residual stream; after Forward, the final normed states
@@ -37,8 +46,10 @@ struct Workspace {
   std::vector<int64_t> in_cache;  // (row): in-cache position
   std::vector<int64_t> start;     // (row): of the layer at hand
   std::vector<float> sink_mass;   // (layer, row, head): softmax share of the pinned keys
-  std::vector<float> attention;   // kernel scratch
-  std::vector<uint8_t> chunk;     // new window rows of one layer, in the cache's own format
+  AttentionScratch attention;
+  std::vector<AttentionJob> attention_jobs;  // (segment)
+  std::vector<StepRows> step_rows;           // (segment)
+  std::vector<uint8_t> chunk;  // new window rows of one layer, in the cache's own format, segment by segment
   Activations activations;
   int64_t rows = 0;
 };

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "engine/stream.h"
 #include "kernels/matmul.h"
+#include "server/metrics.h"
 #include "server/service.h"
 
 namespace ballast::server {
@@ -37,6 +38,8 @@ struct EngineServiceOptions {
   int max_active = 32;                        // requests in one batch
   int64_t prefill_chunk = 128;                // prompt tokens of one session per step
   int64_t default_max_tokens = -1;            // -1: min(2048, context)
+
+  EngineCounters* counters = nullptr;  // may be null; must outlive the service
 
   // Called once, on the loader's thread: OK when requests are answered, else why they never will be.
   std::function<void(const Status&)> on_loaded;

@@ -89,17 +89,18 @@ struct Call {
   }
   void Run(int threads = 1) {
     ThreadPool pool(threads);
-    std::vector<float> scratch;
+    AttentionScratch scratch;
     Run(scratch, pool, 0, rows());
   }
   // Only rows [begin, end).
-  void Run(std::vector<float>& scratch, ThreadPool& pool, int64_t begin, int64_t end) {
+  void Run(AttentionScratch& scratch, ThreadPool& pool, int64_t begin, int64_t end) {
     const int64_t row = int64_t{shape.heads} * shape.head_dim;
     out.resize(rows() * row, -7.0f);
     mass.resize(rows() * shape.heads, -7.0f);
     const AttentionQueries q{end - begin, window.data() + begin * row, pinned.data() + begin * row,
                              position.data() + begin, start.data() + begin};
-    Attention(shape, q, spans, out.data() + begin * row, mass.data() + begin * shape.heads, scratch, pool);
+    const AttentionJob job{shape, q, spans, out.data() + begin * row, mass.data() + begin * shape.heads};
+    Attention({&job, 1}, scratch, pool);
   }
 };
 
@@ -210,7 +211,7 @@ TEST_P(AttentionTest, MatchesTheDefinition) {
                           {4, 4, 80, 3, 90},   {6, 2, 96, 9, 70},   {8, 1, 128, 2, 65}, {16, 2, 24, 3, 64},
                           {14, 2, 64, 1, 128}, {5, 5, 72, 1, 1},    {2, 1, 16, 130, 0}, {64, 64, 16, 1, 33}};
   std::mt19937 generator(1);
-  std::vector<float> scratch;  // shared by all: what one call leaves must not matter to the next
+  AttentionScratch scratch;  // shared by all: what one call leaves must not matter to the next
   ThreadPool pool(2);
   // The cache keeps pinned rows finer than q8 ones.
   const std::pair<KvType, KvType> kTypes[] = {{KvType::kF32, KvType::kF32},
@@ -237,7 +238,7 @@ TEST_P(AttentionTest, MatchesTheDefinition) {
 TEST_P(AttentionTest, ManyRowsEqualOneRowAtATime) {
   std::mt19937 generator(2);
   ThreadPool pool(1);
-  std::vector<float> scratch;
+  AttentionScratch scratch;
   for (KvType kv : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
     for (Compute compute : {Compute::kF32, Compute::kFast}) {
       std::deque<SpanStore> stores;

@@ -1,0 +1,473 @@
+#include "server/engine_core.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+namespace ballast::server {
+namespace {
+
+double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+// Prompt tokens in one step when nobody waits for the next word.
+constexpr int64_t kIdlePieces = 2;
+
+}  // namespace
+
+EngineCore::EngineCore(const EngineServiceOptions& options, Loaded loaded, Post post)
+    : options_(options),
+      loaded_(std::move(loaded)),
+      post_(std::move(post)),
+      batch_(*loaded_.model, *loaded_.pool),
+      ids_(static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()) ^
+           reinterpret_cast<uintptr_t>(this)),
+      watchers_(*loaded_.tokenizer) {
+  for (SnapshotLabel& label : loaded_.found) {
+    auto slot = std::make_shared<Slot>();
+    slot->tenant = label.tenant;
+    slot->id = label.id;
+    slot->named = label.named;
+    slot->stored = !label.response.empty();
+    slot->response = label.response;
+    slot->on_disk = true;
+    slot->used = Clock::now();
+    if (slot->stored) table_.RememberReply(label.tenant, label.response, {label.id, label.chain});
+    slot->label = std::move(label);
+    table_.Add(std::move(slot));
+  }
+  loaded_.found.clear();
+  Count();
+}
+
+bool EngineCore::Round() {
+  Admit();
+  const bool worked = !active_.empty();
+  if (worked) Step();
+  watchers_.Show();
+  SpillIdle();
+  AdvanceDrain();
+  if (worked || try_admit_) Count();
+  return !active_.empty() || try_admit_;
+}
+
+std::optional<Clock::time_point> EngineCore::Deadline() const {
+  std::optional<Clock::time_point> due = watchers_.Deadline();
+  const auto earlier = [&](Clock::time_point t) {
+    if (!due || t < *due) due = t;
+  };
+  if (loaded_.store != nullptr && !draining_) {
+    const auto idle = std::chrono::duration_cast<Clock::duration>(
+        std::chrono::duration<double>(std::min(options_.idle_seconds, 1e8)));
+    for (const auto& [key, slot] : table_.all()) {
+      if (slot->idle() && !slot->saving) earlier(slot->used + idle);
+    }
+  }
+  if (draining_ && !active_.empty()) earlier(drain_until_);
+  return due;
+}
+
+void EngineCore::Step() {
+  std::vector<Batch::Entry> entries;
+  std::vector<Job*> owners;
+  Collect(entries, owners);
+  if (entries.empty()) return;
+  int64_t prompt_tokens = 0;
+  bool decoding = false;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (owners[i]->state == Job::State::kPrefill) {
+      prompt_tokens += static_cast<int64_t>(entries[i].tokens.size());
+    } else {
+      decoding = true;
+    }
+  }
+  const Clock::time_point began = Clock::now();
+  batch_.Step(entries);
+  const double seconds = Seconds(Clock::now() - began);
+  pacer_.Measured(decoding, prompt_tokens, seconds);
+  if (options_.counters != nullptr) {
+    options_.counters->step_seconds.Observe(seconds);
+    options_.counters->batch_streams.Observe(static_cast<double>(entries.size()));
+    options_.counters->prefilled_tokens += prompt_tokens;
+  }
+  for (size_t i = 0; i < entries.size(); ++i) AfterStep(*owners[i], entries[i]);
+  std::erase_if(active_, [](const std::unique_ptr<Job>& job) { return job->slot == nullptr; });
+}
+
+void EngineCore::Collect(std::vector<Batch::Entry>& entries, std::vector<Job*>& owners) {
+  for (const std::unique_ptr<Job>& job : active_) {
+    if (job->state == Job::State::kDecode) AddEntry(*job, job->next, true, entries, owners);
+    if (job->state == Job::State::kClose) AddEntry(*job, job->next, false, entries, owners);
+  }
+  CollectPrompts(!entries.empty(), entries, owners);
+}
+
+void EngineCore::CollectPrompts(bool decoding, std::vector<Batch::Entry>& entries,
+                                std::vector<Job*>& owners) {
+  if (!pacer_.MayPrefill(decoding)) return;
+  std::vector<PrefillTurns::Piece> pieces;
+  std::vector<Job*> jobs;
+  for (const std::unique_ptr<Job>& job : active_) {
+    if (job->state != Job::State::kPrefill) continue;
+    MarkTurns(*job);
+    // Cut at the same places whatever else goes on, so that a reply never depends on it.
+    const int64_t chunk = options_.prefill_chunk - job->fed % options_.prefill_chunk;
+    const int64_t left = static_cast<int64_t>(job->plan.tokens.size()) - job->fed;
+    const int64_t n = job->slot->session->Piece(job->plan, job->fed, std::min(chunk, left));
+    pieces.push_back({job->ticket, n});
+    jobs.push_back(job.get());
+  }
+  const int64_t budget = options_.prefill_chunk * (decoding ? 1 : kIdlePieces);
+  for (const size_t i : prefill_turns_.Choose(pieces, budget)) {
+    Job& job = *jobs[i];
+    const auto tokens = std::span<const Token>(job.plan.tokens)
+                            .subspan(static_cast<size_t>(job.fed), static_cast<size_t>(pieces[i].tokens));
+    const bool last = job.fed + pieces[i].tokens == static_cast<int64_t>(job.plan.tokens.size());
+    AddEntry(job, tokens, last, entries, owners);
+  }
+}
+
+void EngineCore::AddEntry(Job& job, std::span<const Token> tokens, bool logits,
+                          std::vector<Batch::Entry>& entries, std::vector<Job*>& owners) {
+  Session& session = *job.slot->session;
+  const int64_t evicted = session.stream().evicted(), turns = session.turn_evictions();
+  session.BeforeFeed(static_cast<int64_t>(tokens.size()));
+  if (options_.counters != nullptr && session.turn_evictions() != turns) {
+    options_.counters->kv_evictions_turn += session.turn_evictions() - turns;
+    options_.counters->kv_evicted_tokens += session.stream().evicted() - evicted;
+  }
+  entries.push_back({&session.stream(), tokens, logits});
+  owners.push_back(&job);
+}
+
+// Begins and ends the turns of the prompt that lie before its next token.
+void EngineCore::MarkTurns(Job& job) {
+  Session& session = *job.slot->session;
+  TurnLog& turns = session.turns();
+  while (job.next_mark < job.plan.turns.size()) {
+    const PromptPlan::Mark& mark = job.plan.turns[job.next_mark];
+    if (!turns.open()) {
+      if (mark.begin > job.fed) return;
+      turns.Open(job.begin_position + mark.begin);
+    }
+    if (mark.end < 0 || mark.end > job.fed) return;
+    turns.Close(job.begin_position + mark.end, session.stream().floor(), mark.chain, mark.messages);
+    ++job.next_mark;
+  }
+}
+
+void EngineCore::AfterStep(Job& job, const Batch::Entry& entry) {
+  Session& session = *job.slot->session;
+  const auto n = static_cast<int64_t>(entry.tokens.size());
+  if (!entry.status.ok()) {
+    Fail(job, FromStatus(entry.status, job.request.chat ? "messages" : "prompt"));
+    return;
+  }
+  session.AfterFeed(entry.tokens);
+  ++job.slot->version;
+  if (watchers_.Watches(*job.slot)) watchers_.Fed(*job.slot, entry, n);
+  if (options_.counters != nullptr) {
+    const Stream& stream = session.stream();
+    const int64_t window = stream.context() - stream.pinned();
+    const int64_t after = std::max<int64_t>(0, stream.position() - stream.pinned());
+    const int64_t before = std::max<int64_t>(0, after - n);
+    if (session.config().evict == Evict::kToken && after > window) {
+      const int64_t lost = after - std::max(before, window);
+      options_.counters->kv_evictions_token += lost;
+      options_.counters->kv_evicted_tokens += lost;
+    }
+    options_.counters->kv_rollovers += after / window - before / window;
+  }
+  if (job.state == Job::State::kPrefill) {
+    job.fed += n;
+    job.receiver->OnProgress(job.fed, static_cast<int64_t>(job.plan.tokens.size()));
+    if (job.fed == static_cast<int64_t>(job.plan.tokens.size())) StartReply(job);
+  } else if (job.state == Job::State::kDecode) {
+    SampleNext(job);
+  } else {
+    CloseCutReply(job);
+    Finish(job, job.generation->out().reason == StopReason::kBudget ? Finish::kLength : Finish::kStop);
+  }
+}
+
+void EngineCore::StartReply(Job& job) {
+  MarkTurns(job);
+  WarnOfTheUnseen(job);
+  const Request& request = job.request;
+  if (!request.chat && request.echo) {
+    job.text = request.prompt_tokens.empty() ? request.prompt
+                                             : loaded_.tokenizer->Decode(request.prompt_tokens, false);
+  }
+  GenerateOptions options;
+  options.max_tokens = job.max_tokens;
+  options.stops = request.stops;
+  if (request.chat) {
+    const std::vector<std::string>& ends = loaded_.prompter->text_stops();
+    options.stops.insert(options.stops.end(), ends.begin(), ends.end());
+  }
+  options.on_text = [&job](std::string_view text) {
+    job.text += text;
+    return true;
+  };
+  job.generation = std::make_unique<Generation>(*loaded_.tokenizer, std::move(options));
+  for (const Token token : job.slot->session->Newest(job.slot->session->stream().context())) {
+    job.sampler->Observe(token);
+  }
+  SampleNext(job);
+}
+
+void EngineCore::SampleNext(Job& job) {
+  Stream& stream = job.slot->session->stream();
+  job.next.clear();
+  if (!job.generation->over()) {
+    const Result<Token> token = job.generation->Next(*job.sampler, stream.logits());
+    if (!token.ok()) {
+      if (options_.counters != nullptr) ++options_.counters->nonfinite_logits;
+      Fail(job, FromStatus(token.status(), ""));
+      return;
+    }
+    job.next.push_back(*token);
+    ++job.usage.completion_tokens;
+    if (options_.counters != nullptr) ++options_.counters->generated_tokens;
+    if (job.request.top_logprobs >= 0) Report(job, *token, stream.logits());
+    if (watchers_.Watches(*job.slot)) watchers_.Sampled(*job.slot, *token, stream.logits());
+  }
+  const bool over = job.generation->over();
+  HandOut(job, over);
+  if (!over) {
+    job.state = Job::State::kDecode;
+    return;
+  }
+  job.state = Job::State::kClose;
+  if (job.request.chat) {
+    const Generated& out = job.generation->out();
+    if (const auto end = loaded_.prompter->Closing(out.tokens, out.reason)) job.next.push_back(*end);
+  }
+  if (!job.next.empty()) return;
+  CloseCutReply(job);
+  Finish(job, Finish::kLength);
+}
+
+// The likeliest tokens of the model's own distribution.
+void EngineCore::Report(Job& job, Token token, std::span<const float> logits) {
+  if (loaded_.tokenizer->EndsTurn(token)) return;  // not a part of the text
+  const double sum = LogSumExp(logits);
+  const auto score = [&](Token id) {
+    return TokenScore{id, std::string(loaded_.tokenizer->Piece(id, true)),
+                      static_cast<double>(logits[static_cast<size_t>(id)]) - sum};
+  };
+  TokenReport report;
+  static_cast<TokenScore&>(report) = score(token);
+  std::vector<Token> ids(logits.size());
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<Token>(i);
+  const auto k = static_cast<std::ptrdiff_t>(
+      std::min<size_t>(static_cast<size_t>(job.request.top_logprobs), ids.size()));
+  std::partial_sort(ids.begin(), ids.begin() + k, ids.end(), [&](Token a, Token b) {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  });
+  for (std::ptrdiff_t i = 0; i < k; ++i) report.top.push_back(score(ids[static_cast<size_t>(i)]));
+  job.reports.push_back(std::move(report));
+}
+
+// Tokens are told with the text they gave; those of a stop string are not told at all.
+void EngineCore::HandOut(Job& job, bool last) {
+  const bool stopped = last && job.generation->out().reason == StopReason::kStopString;
+  if (stopped && job.text.empty()) job.reports.clear();
+  if (job.text.empty() && !(last && !job.reports.empty())) return;
+  const std::string text = std::exchange(job.text, "");
+  const std::vector<TokenReport> reports = std::exchange(job.reports, {});
+  job.receiver->OnText(text, reports);
+}
+
+// The reply is a part of the conversation now, with what its end still owes to the stream.
+void EngineCore::CloseCutReply(Job& job) {
+  Session& session = *job.slot->session;
+  if (!session.turns().open()) return;
+  const ChatMessage reply{"assistant", job.generation->out().text};
+  session.turns().Close(session.stream().position() + static_cast<int64_t>(session.owed().size()),
+                        session.stream().floor(), ChainMessage(job.plan.chain, reply), job.plan.messages + 1);
+}
+
+void EngineCore::FillUsage(Job& job) const {
+  if (job.slot == nullptr || job.slot->session == nullptr) return;
+  const Stream& stream = job.slot->session->stream();
+  job.usage.position = stream.position();
+  job.usage.evicted_tokens = stream.evicted();
+  job.usage.sinks = stream.pinned();
+  job.usage.context = stream.context();
+  job.usage.session = job.slot->gone ? "" : job.slot->id;
+}
+
+// A part of what was just sent may have left the window before the reply begins.
+void EngineCore::WarnOfTheUnseen(Job& job) const {
+  Session& session = *job.slot->session;
+  const Stream& stream = session.stream();
+  const int64_t from =
+      std::max(job.begin_position + static_cast<int64_t>(job.begin_owed.size()), stream.pinned());
+  const int64_t lost = stream.start() - from;
+  const auto sent = static_cast<int64_t>(job.plan.tokens.size() - job.begin_owed.size());
+  if (lost > 0) {
+    job.usage.warnings.push_back(std::to_string(lost) + " of the " + std::to_string(sent) +
+                                 " tokens just sent had left the window before the reply began");
+    if (options_.counters != nullptr) ++options_.counters->input_truncations;
+  }
+  if (session.config().evict == Evict::kTurn && session.turn_outgrew_window()) {
+    job.usage.warnings.push_back("this turn is larger than the window of " +
+                                 std::to_string(stream.context() - stream.pinned()) +
+                                 " tokens: it lost its own beginning, token by token");
+  }
+  if (session.TakeCutNotice()) {
+    job.usage.warnings.push_back(
+        "an earlier message was cancelled while it was read: the session holds only its beginning");
+  }
+}
+
+void EngineCore::Finish(Job& job, enum Finish finish) {
+  FillUsage(job);
+  const SlotPtr slot = job.slot;
+  if (job.request.store && !slot->gone && finish != Finish::kCancelled) {
+    slot->stored = true;
+    slot->response = job.request.id;
+    table_.RememberReply(slot->tenant, job.request.id, {slot->id, slot->session->turns().chain()});
+  }
+  const std::shared_ptr<Receiver> receiver = job.receiver;
+  const Usage usage = job.usage;
+  Release(job);
+  receiver->OnFinish(finish, usage);
+}
+
+// An error in the middle: nobody knows what the stream holds, so the session ends with it.
+void EngineCore::Fail(Job& job, const ApiError& error) {
+  const SlotPtr slot = job.slot;
+  const std::shared_ptr<Receiver> receiver = job.receiver;
+  Forget(slot);
+  Release(job);
+  receiver->OnError(error);
+}
+
+// The job is over; the loop drops it.
+void EngineCore::Release(Job& job) {
+  Slot& slot = *job.slot;
+  slot.job = nullptr;
+  slot.used = Clock::now();
+  slot.dirty = true;
+  ++slot.version;
+  std::erase(passing_, job.slot);
+  job.slot = nullptr;
+  try_admit_ = true;
+}
+
+void EngineCore::Cancel(uint64_t ticket) {
+  const auto is = [ticket](const std::unique_ptr<Job>& job) { return job->ticket == ticket; };
+  if (const auto it = std::find_if(waiting_.begin(), waiting_.end(), is); it != waiting_.end()) {
+    const std::unique_ptr<Job> job = std::move(*it);
+    waiting_.erase(it);
+    if (options_.counters != nullptr) ++options_.counters->requests_cancelled;
+    job->receiver->OnFinish(Finish::kCancelled, job->usage);
+    Count();
+  } else if (const auto at = std::find_if(active_.begin(), active_.end(), is); at != active_.end()) {
+    const std::unique_ptr<Job> job = std::move(*at);
+    active_.erase(at);
+    CancelActive(*job);
+    Count();
+  }
+}
+
+void EngineCore::CancelActive(Job& job) {
+  if (options_.counters != nullptr) ++options_.counters->requests_cancelled;
+  if (job.state == Job::State::kPrefill) {
+    UndoPrompt(job);
+  } else if (job.request.chat) {
+    // What was sampled is in the conversation; what was not fed yet is owed, with the turn's end.
+    Session& session = *job.slot->session;
+    session.owed() = job.next;
+    const Generated& out = job.generation->out();
+    if (job.state == Job::State::kDecode) {
+      if (const auto end = loaded_.prompter->Closing(out.tokens, StopReason::kInterrupted)) {
+        session.owed().push_back(*end);
+      }
+    }
+    CloseCutReply(job);
+  } else {
+    job.slot->session->owed() = job.next;
+    CloseCutReply(job);
+  }
+  Finish(job, Finish::kCancelled);
+}
+
+// A prompt that was cancelled while it was read is taken back where that is exact. Else an anonymous session
+// is forgotten (the next request brings its whole history), and a named one keeps what was read, closed.
+void EngineCore::UndoPrompt(Job& job) {
+  Slot& slot = *job.slot;
+  Session& session = *slot.session;
+  if (session.RollBackTo(job.begin_position, job.begin_floor).ok()) {
+    watchers_.WentBack(slot, job.begin_position);
+    session.turns().Restore(job.begin_turns);
+    session.owed() = job.begin_owed;
+    if (job.begin_position == 0 && !slot.gone) Forget(job.slot);  // it was never more than this prompt
+    return;
+  }
+  if (!slot.kept()) {
+    Forget(job.slot);
+    return;
+  }
+  session.owed().clear();
+  if (job.request.chat && loaded_.prompter->end_of_turn() >= 0) {
+    session.owed().push_back(loaded_.prompter->end_of_turn());
+  }
+  if (!session.turns().open()) session.turns().Open(session.stream().position());
+  session.turns().Close(session.stream().position() + static_cast<int64_t>(session.owed().size()),
+                        session.stream().floor(), ids_.Next(), session.turns().messages() + 2);
+  session.NoteCut();
+}
+
+void EngineCore::CancelAll() {
+  while (!waiting_.empty()) Cancel(waiting_.front()->ticket);
+  while (!active_.empty()) Cancel(active_.front()->ticket);
+}
+
+void EngineCore::Drain(double seconds, std::function<void()> done) {
+  draining_ = true;
+  drained_ = std::move(done);
+  drain_until_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                    std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e8)));
+  std::vector<std::unique_ptr<Job>> refused = std::move(waiting_);
+  waiting_.clear();
+  for (const auto& job : refused)
+    job->receiver->OnError(Busy("the server is shutting down", "shutting_down", 5));
+}
+
+void EngineCore::Count() {
+  if (options_.counters == nullptr) return;
+  EngineCounters& c = *options_.counters;
+  int64_t active = 0, idle = 0, spilled = 0, sinks = 0, window = 0, capacity = 0, bytes = 0, longest = 0;
+  const auto add = [&](const Slot& slot) {
+    if (slot.session == nullptr) {
+      ++spilled;
+      return;
+    }
+    ++(slot.job != nullptr ? active : idle);
+    const Stream& stream = slot.session->stream();
+    const int64_t pinned = std::min(stream.pinned(), stream.position());
+    sinks += pinned;
+    window += stream.live() - pinned;
+    capacity += stream.context();
+    bytes += stream.kv_bytes();
+    longest = std::max(longest, stream.position());
+  };
+  for (const auto& [key, slot] : table_.all()) add(*slot);
+  for (const SlotPtr& slot : passing_) add(*slot);
+  c.requests_running = static_cast<int64_t>(active_.size());
+  c.requests_waiting = static_cast<int64_t>(waiting_.size());
+  c.kv_sink_cells = sinks;
+  c.kv_window_cells = window;
+  c.kv_capacity_cells = capacity;
+  c.kv_bytes = bytes;
+  c.stream_position_max = longest;
+  c.sessions_active = active;
+  c.sessions_idle = idle;
+  c.sessions_spilled = spilled;
+}
+
+}  // namespace ballast::server

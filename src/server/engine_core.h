@@ -1,0 +1,167 @@
+// EngineCore: the engine's thread, from the inside: admits requests, steps the batch, keeps the sessions.
+//
+// Thread safety: every method on the engine's thread only (the constructor and destructor excepted).
+// Files: engine_core.cc (the loop's work: step, sample, finish), engine_admit.cc (which session answers a
+// request), engine_sessions.cc (sessions come, sleep and go), watch.h (the page's view).
+#ifndef BALLAST_SERVER_ENGINE_CORE_H_
+#define BALLAST_SERVER_ENGINE_CORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/threads.h"
+#include "engine/batch.h"
+#include "engine/chat_prompter.h"
+#include "formats/tensor_file.h"
+#include "model/model.h"
+#include "server/engine_service.h"
+#include "server/job.h"
+#include "server/scheduler.h"
+#include "server/session_store.h"
+#include "server/session_table.h"
+#include "server/watch.h"
+
+namespace ballast::server {
+
+// Errors as clients know them.
+ApiError BadRequest(std::string message, std::string param, std::string code = "");
+ApiError NotFound(std::string message, std::string param, std::string code);
+ApiError Busy(std::string message, std::string code, int retry_after);
+ApiError FromStatus(const Status& status, const std::string& param);
+
+// A loaded model and all that is made of it once. Members in the order in which later ones use them.
+struct Loaded {
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<TensorFile> file;
+  std::unique_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<const Model> model;
+  std::optional<ChatPrompter> prompter;  // none: the model has no chat format that Ballast knows
+  std::string no_chat;                   // then why
+  std::string default_system;            // what the template adds when a conversation has none
+  ModelIdentity identity;
+  std::unique_ptr<SessionStore> store;  // null: no folder
+  std::vector<SnapshotLabel> found;     // sessions that slept there
+};
+
+class EngineCore {
+ public:
+  // `post` runs a task on the engine's thread, from any thread.
+  using Post = std::function<void(std::function<void()>)>;
+  EngineCore(const EngineServiceOptions& options, Loaded loaded, Post post);
+
+  // Requests.
+  void Submit(uint64_t ticket, Request request, std::shared_ptr<Receiver> receiver, Clock::time_point when);
+  void Cancel(uint64_t ticket);
+  bool Idle() const { return waiting_.empty() && active_.empty(); }
+
+  // One round: admit, one step of the batch, housekeeping. False: nothing to do until Deadline() or a
+  // command.
+  bool Round();
+  std::optional<Clock::time_point> Deadline() const;
+
+  // Sessions; see Service.
+  template <typename T>
+  using Done = Service::Done<T>;
+  void List(const std::string& tenant, const Done<std::vector<SessionInfo>>& done);
+  void Get(const std::string& tenant, const std::string& id, const Done<SessionInfo>& done);
+  void Delete(const std::string& tenant, const std::string& id, const Done<bool>& done);
+  void Save(const std::string& tenant, const std::string& id, const Done<SessionInfo>& done);
+  void Restore(const std::string& tenant, const std::string& id, const Done<SessionInfo>& done);
+  void Fork(const std::string& tenant, const std::string& id, const std::string& to,
+            const Done<SessionInfo>& done);
+  void Watch(uint64_t watch, const std::string& tenant, const std::string& id,
+             std::function<bool(const CacheView&)> view, const std::function<void(ApiError)>& failed);
+  void Unwatch(uint64_t watch);
+
+  // Takes no more requests; those that wait are refused. Calls `done` when all is answered and saved.
+  void Drain(double seconds, std::function<void()> done);
+  // Ends every request as cancelled.
+  void CancelAll();
+
+ private:
+  // --- engine_core.cc
+  void Step();
+  void Collect(std::vector<Batch::Entry>& entries, std::vector<Job*>& owners);
+  void CollectPrompts(bool decoding, std::vector<Batch::Entry>& entries, std::vector<Job*>& owners);
+  void AddEntry(Job& job, std::span<const Token> tokens, bool logits, std::vector<Batch::Entry>& entries,
+                std::vector<Job*>& owners);
+  void AfterStep(Job& job, const Batch::Entry& entry);
+  void StartReply(Job& job);
+  void SampleNext(Job& job);
+  void Report(Job& job, Token token, std::span<const float> logits);
+  void HandOut(Job& job, bool last);
+  void MarkTurns(Job& job);
+  void FillUsage(Job& job) const;
+  void WarnOfTheUnseen(Job& job) const;
+  void Finish(Job& job, enum Finish finish);
+  void Fail(Job& job, const ApiError& error);
+  void Release(Job& job);
+  void CancelActive(Job& job);
+  void CloseCutReply(Job& job);
+  void UndoPrompt(Job& job);
+  void Count();
+
+  // --- engine_admit.cc
+  void Admit();
+  enum class Admitted { kStarted, kWait, kFailed };
+  Admitted TryStart(Job& job);
+  Admitted StartText(Job& job);
+  Admitted StartNamed(Job& job);
+  Admitted StartPrevious(Job& job);
+  Admitted StartByHistory(Job& job);
+  Admitted StartFresh(Job& job, const SlotPtr& reuse);
+  Admitted Continue(Job& job, const SlotPtr& slot);
+  Admitted Begin(Job& job, const SlotPtr& slot, const std::optional<size_t>& roll_back_to, int64_t cached);
+  Admitted Refuse(Job& job, const ApiError& error);
+  Result<Session::Config> ConfigFor(const Job& job, ApiError* error) const;
+  bool Fits(const Slot& slot, const Request& request, ApiError* error) const;
+  std::optional<ApiError> CheckLengths(Job& job, const Session& session, int64_t base);
+  std::optional<ApiError> Prepare(Job& job);
+  int64_t SeenSystem(const Job& job, const Session& session) const;
+
+  // --- engine_sessions.cc
+  enum class Room { kYes, kSoon, kNever };
+  Room MakeRoom();
+  SlotPtr NewSlot(const std::string& tenant, const std::string& id);
+  Result<SlotPtr> CopySlot(const SlotPtr& slot, const std::string& id);
+  void StartRestore(const SlotPtr& slot, const Done<SessionInfo>& done);
+  void Restored(const SlotPtr& slot, Result<Arena> image, const Done<SessionInfo>& done);
+  void StartSave(const SlotPtr& slot, bool then_free, const Done<SessionInfo>& done);
+  void Saved(const SlotPtr& slot, const SnapshotLabel& label, int64_t version, bool then_free,
+             const Status& status, const SessionStore::Deleted& deleted, const Done<SessionInfo>& done);
+  void Forget(const SlotPtr& slot);
+  void SpillIdle();
+  void AdvanceDrain();
+  SessionInfo Info(const Slot& slot) const;
+  void Notice(const std::string& text) const;
+  std::string RandomId(const char* prefix);
+
+  const EngineServiceOptions options_;
+  Loaded loaded_;
+  Post post_;
+  Batch batch_;
+  Rng ids_;
+
+  std::vector<std::unique_ptr<Job>> waiting_;  // in order of arrival
+  std::vector<std::unique_ptr<Job>> active_;   // by ticket
+  std::vector<SlotPtr> passing_;               // sessions of active requests that are not in the table
+  bool try_admit_ = false;                     // something changed since the last attempt
+  SessionTable table_;
+  PrefillPacer pacer_;
+  PrefillTurns prefill_turns_;
+  Watchers watchers_;
+  int64_t saving_ = 0, restoring_ = 0;
+
+  bool draining_ = false;
+  Clock::time_point drain_until_{};
+  bool drain_saved_ = false;
+  std::function<void()> drained_;
+};
+
+}  // namespace ballast::server
+
+#endif  // BALLAST_SERVER_ENGINE_CORE_H_
