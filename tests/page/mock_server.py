@@ -18,7 +18,9 @@ from pathlib import Path
 PAGE = Path(__file__).resolve().parents[2] / "src" / "server" / "page"
 TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
          ".svg": "image/svg+xml"}
-CSP = "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
+# As src/server/routes_page.cc sends it: what it forbids must show up as a console error here, too.
+CSP = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
+       "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 LAYERS, HEADS = 30, 9
 STORY = """The keel was laid in a dry year, and **nobody** asked what the ship was for. It had a hold of a fixed size, and the
 captain kept four stones in it that were never moved.

@@ -146,7 +146,6 @@ class App {
     const { current } = this;
     if (!current.title) current.title = titleOf(text);
     for (const lane of this.lanes()) {
-      lane.thread.model = this.model?.id;
       lane.thread.messages.push({ role: 'user', content: text.trim() });
       lane.transcript.update(lane.thread.messages.length - 1);
       lane.transcript.toEnd(true);

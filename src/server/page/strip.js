@@ -8,7 +8,7 @@ import { el, number, reducedMotion } from './dom.js';
 
 const kTop = 9;      // room for the write head's mark
 const kCells = 26;   // height of the cells
-const kShades = 24;
+const kShades = 64;
 
 export function visible(text) {
   return text === null || text === undefined ? '…' : text.replace(/ /g, '·').replace(/\n/g, '⏎').replace(/\t/g, '⇥') || '∅';

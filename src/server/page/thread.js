@@ -55,9 +55,8 @@ function toSend(thread) {
 function bodyFor(thread, settings) {
   const body = {
     messages: toSend(thread), session: thread.session, policy: thread.policy, stream: true,
-    stream_options: { include_usage: true }, evict: thread.evict, pin_system: thread.pinSystem,
+    stream_options: { include_usage: true }, evict: thread.evict, pin_system: thread.pinSystem && thread.policy === 'sinks',
   };
-  if (thread.model) body.model = thread.model;
   if (settings.temperature !== '') body.temperature = Number(settings.temperature);
   if (settings.topP !== '') body.top_p = Number(settings.topP);
   if (settings.maxTokens !== '') body.max_tokens = Number(settings.maxTokens);
