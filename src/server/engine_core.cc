@@ -8,8 +8,6 @@
 namespace ballast::server {
 namespace {
 
-double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
-
 // Prompt tokens in one step when nobody waits for the next word.
 constexpr int64_t kIdlePieces = 2;
 

@@ -115,6 +115,7 @@ class EngineCore {
   Admitted StartByHistory(Job& job);
   Admitted StartFresh(Job& job, const SlotPtr& reuse);
   Admitted Continue(Job& job, const SlotPtr& slot);
+  Admitted ContinueCopy(Job& job, const SlotPtr& slot, const std::optional<size_t>& roll_back_to);
   Admitted Begin(Job& job, const SlotPtr& slot, const std::optional<size_t>& roll_back_to, int64_t cached);
   Admitted Refuse(Job& job, const ApiError& error);
   Result<Session::Config> ConfigFor(const Job& job, ApiError* error) const;
@@ -125,7 +126,8 @@ class EngineCore {
 
   // --- engine_sessions.cc
   enum class Room { kYes, kSoon, kNever };
-  Room MakeRoom();
+  // For one more session in memory; `keep` is not given up for it.
+  Room MakeRoom(const Slot* keep);
   SlotPtr NewSlot(const std::string& tenant, const std::string& id);
   Result<SlotPtr> CopySlot(const SlotPtr& slot, const std::string& id);
   void StartRestore(const SlotPtr& slot, const Done<SessionInfo>& done);

@@ -72,8 +72,7 @@ std::vector<Token> Session::Newest(int64_t n) const {
 
 Status Session::RollBackTo(size_t index) {
   const Turn turn = turns_.turns()[index];
-  const bool newest = index + 1 == turns_.turns().size() && !turns_.open();
-  if (newest) return Status();
+  if (IsNewest(index)) return Status();
   BALLAST_RETURN_IF_ERROR(RollBackTo(turn.end, turn.floor));
   turns_.RollBackTo(index);
   return Status();

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -52,19 +53,16 @@ class Session {
   // The newest ids, at most n, oldest first.
   std::vector<Token> Newest(int64_t n) const;
 
-  // The index of the newest turn whose chain is in `wanted` (an unordered set or map) and that can be gone
-  // back to exactly; -1: none.
+  // The index of the newest turn whose chain is in `wanted` (a set); -1: none.
   template <typename Set>
   int64_t FindTurn(const Set& wanted) const {
     for (size_t i = turns_.turns().size(); i > 0; --i) {
-      const Turn& turn = turns_.turns()[i - 1];
-      if (!wanted.contains(turn.chain)) continue;
-      const bool newest = i == turns_.turns().size() && !turns_.open();
-      if (newest || stream_->CanRollBack(turn.end, turn.floor)) return static_cast<int64_t>(i) - 1;
-      return -1;
+      if (wanted.contains(turns_.turns()[i - 1].chain)) return static_cast<int64_t>(i) - 1;
     }
     return -1;
   }
+  // True when nothing came after turns()[index].
+  bool IsNewest(size_t index) const { return index + 1 == turns_.turns().size() && !turns_.open(); }
   // Goes back to the end of turns()[index]. kInput when that is not exact.
   Status RollBackTo(size_t index);
   // Goes back to a position and floor within the open turn's beginning. kInput when that is not exact.
@@ -76,6 +74,10 @@ class Session {
   bool cut() const { return cut_; }
   // The newest turn is larger than the window and has lost its own beginning.
   bool turn_outgrew_window() const { return outgrew_; }
+
+  // The chain of the system message that the conversation began with; 0: none.
+  uint64_t system_chain() const { return system_chain_; }
+  void set_system_chain(uint64_t chain) { system_chain_ = chain; }
 
   int64_t turn_evictions() const { return turn_evictions_; }
 
@@ -98,6 +100,7 @@ class Session {
   std::vector<Token> owed_;
   std::vector<Token> pinned_ids_;  // (pinned), by position
   std::vector<Token> ring_ids_;    // (context), by position mod context
+  uint64_t system_chain_ = 0;
   bool cut_ = false;
   bool outgrew_ = false;
   int64_t turn_evictions_ = 0;

@@ -20,6 +20,7 @@ namespace ballast::server {
 
 struct Job;
 using Clock = std::chrono::steady_clock;
+inline double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 // Where one session is.
 struct Slot {
@@ -53,8 +54,8 @@ class SessionTable {
   const std::map<Key, SlotPtr>& all() const { return slots_; }
 
   // The idle session in memory to give up first: of the tenant that has most there, anonymous before kept,
-  // the longest unused. Null: none. Those being saved are skipped.
-  SlotPtr Coldest() const;
+  // the longest unused. Null: none. Those being saved, and `keep`, are skipped.
+  SlotPtr Coldest(const Slot* keep) const;
 
   // Which reply a response's id stands for.
   struct Reply {

@@ -24,7 +24,7 @@ struct SnapshotHeader {
   uint64_t file_bytes;
   uint64_t identity[2];
   uint64_t row_bytes;
-  uint64_t chain;
+  uint64_t chain, system_chain;
   int64_t context, pinned, position, floor, live, fed, kv_bytes;
   int64_t messages, turns_ever, open_turn, saved_at, turn_evictions;
   uint32_t layers, vocab, turn_capacity, turn_count;
@@ -152,6 +152,7 @@ SnapshotHeader MakeHeader(const Session& session, const ModelIdentity& model) {
   h.identity[1] = model.high;
   h.row_bytes = static_cast<uint64_t>(stream.cache().row_bytes());
   h.chain = turns.chain();
+  h.system_chain = session.system_chain();
   h.context = stream.context();
   h.pinned = stream.pinned();
   h.position = cache.position;
@@ -198,6 +199,7 @@ Status Fill(Session& session, const SnapshotHeader& h, std::span<const uint8_t> 
   session.RestoreIds(std::move(pinned), std::move(ring));
   session.owed().assign(h.owed, h.owed + h.owed_count);
   session.turns().Restore(log);
+  session.set_system_chain(h.system_chain);
   if (h.cut != 0) session.NoteCut();
   return Status();
 }

@@ -1,0 +1,491 @@
+// Which session answers a request, and what of it must be fed.
+//
+// By its name: one after another. By the response it continues: in place when that is the newest and the
+// session is kept, else in a copy. By its history: the longest that a session of this tenant holds; an edit
+// of the last exchange is taken back in place, an earlier one in a copy. Otherwise the whole history is
+// streamed into a new session.
+#include <algorithm>
+#include <chrono>
+#include <unordered_set>
+#include <utility>
+
+#include "server/engine_core.h"
+
+namespace ballast::server {
+namespace {
+
+constexpr int64_t kLongestReply = 2048;  // tokens, unless a request says otherwise
+constexpr int kRetrySeconds = 2;
+
+std::unordered_set<uint64_t> Wanted(const Job& job) { return {job.chains.begin() + 1, job.chains.end()}; }
+
+// How many messages a chain stands for; 0: none of the request's.
+size_t MessagesOf(const Job& job, uint64_t chain) {
+  for (size_t i = job.chains.size(); i > 1; --i) {
+    if (job.chains[i - 1] == chain) return i - 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+ApiError BadRequest(std::string message, std::string param, std::string code) {
+  return {400, std::move(message), "invalid_request_error", std::move(param), std::move(code), 0};
+}
+ApiError NotFound(std::string message, std::string param, std::string code) {
+  return {404, std::move(message), "not_found_error", std::move(param), std::move(code), 0};
+}
+ApiError Busy(std::string message, std::string code, int retry_after) {
+  return {503, std::move(message), "server_error", "", std::move(code), retry_after};
+}
+ApiError FromStatus(const Status& status, const std::string& param) {
+  if (status.code() == Code::kInternal) return {500, status.message(), "server_error", "", "", 0};
+  std::string message = status.message();
+  if (!status.hint().empty()) message += " (" + status.hint() + ")";
+  if (!message.starts_with("--")) return BadRequest(std::move(message), param);
+  // An option of the program, as the field of the request that sets it.
+  const size_t colon = message.find(':');
+  std::string field = message.substr(2, colon - 2);
+  std::replace(field.begin(), field.end(), '-', '_');
+  if (field == "temp") field = "temperature";
+  return BadRequest(field + message.substr(std::min(colon, message.size())), field);
+}
+
+void EngineCore::Submit(uint64_t ticket, Request request, std::shared_ptr<Receiver> receiver,
+                        Clock::time_point when) {
+  if (draining_) {
+    receiver->OnError(Busy("the server is shutting down", "shutting_down", 5));
+    return;
+  }
+  if (static_cast<int64_t>(waiting_.size()) >= options_.max_queue) {
+    receiver->OnError(Busy("the queue is full: " + std::to_string(waiting_.size()) + " requests wait",
+                           "queue_full", kRetrySeconds));
+    return;
+  }
+  auto job = std::make_unique<Job>();
+  job->ticket = ticket;
+  job->request = std::move(request);
+  job->receiver = std::move(receiver);
+  job->submitted = when;
+  if (const std::optional<ApiError> error = Prepare(*job)) {
+    job->receiver->OnError(*error);
+    return;
+  }
+  waiting_.push_back(std::move(job));
+  try_admit_ = true;
+  Count();
+}
+
+// What can be judged of a request by itself.
+std::optional<ApiError> EngineCore::Prepare(Job& job) {
+  Request& r = job.request;
+  if (!r.session.empty() && !r.previous.empty()) {
+    return BadRequest("session and previous_response_id: expected one of them, found both", "session");
+  }
+  // Options of sampling are refused before the request waits for anything.
+  const Result<Sampler> sampler = Sampler::Create(r.sampling, loaded_.model->config().vocab, 1);
+  if (!sampler.ok()) return FromStatus(sampler.status(), "");
+  if (!r.chat) {
+    for (const Token token : r.prompt_tokens) {
+      if (token >= 0 && token < loaded_.model->config().vocab) continue;
+      return BadRequest("prompt: expected token ids from 0 to " +
+                            std::to_string(loaded_.model->config().vocab - 1) + ", found " +
+                            std::to_string(token),
+                        "prompt");
+    }
+    return std::nullopt;
+  }
+  if (!loaded_.prompter) return BadRequest("this model cannot chat: " + loaded_.no_chat, "messages");
+  if (r.messages.empty()) return BadRequest("messages: expected at least one, found none", "messages");
+  job.messages = std::move(r.messages);
+  r.messages.clear();
+  if (!loaded_.default_system.empty() && job.messages[0].role != "system") {
+    job.messages.insert(job.messages.begin(), {"system", loaded_.default_system});
+    job.default_system = true;
+  }
+  job.chains = ChainMessages(0, job.messages);
+  return std::nullopt;
+}
+
+void EngineCore::Admit() {
+  if (!try_admit_) return;
+  try_admit_ = false;
+  std::vector<Waiting> waiting;
+  std::vector<std::string> running;
+  for (const auto& job : waiting_) waiting.push_back({job->request.tenant, job->ticket});
+  for (const auto& job : active_) running.push_back(job->request.tenant);
+  for (const size_t i : AdmissionOrder(waiting, running)) {
+    if (static_cast<int64_t>(active_.size()) >= options_.max_active) break;
+    Job& job = *waiting_[i];
+    const Admitted outcome = TryStart(job);
+    if (outcome == Admitted::kWait) continue;
+    if (outcome == Admitted::kStarted) {
+      if (options_.counters != nullptr) {
+        options_.counters->queue_seconds.Observe(Seconds(Clock::now() - job.submitted));
+      }
+      const auto at = std::lower_bound(active_.begin(), active_.end(), job.ticket,
+                                       [](const auto& a, uint64_t ticket) { return a->ticket < ticket; });
+      active_.insert(at, std::move(waiting_[i]));
+    } else {
+      waiting_[i].reset();
+    }
+  }
+  std::erase(waiting_, nullptr);
+}
+
+EngineCore::Admitted EngineCore::TryStart(Job& job) {
+  if (!job.request.session.empty()) return StartNamed(job);
+  if (!job.request.previous.empty()) return StartPrevious(job);
+  if (!job.request.chat) return StartText(job);
+  return StartByHistory(job);
+}
+
+EngineCore::Admitted EngineCore::Refuse(Job& job, const ApiError& error) {
+  job.receiver->OnError(error);
+  return Admitted::kFailed;
+}
+
+// The configuration of a new session.
+Result<Session::Config> EngineCore::ConfigFor(const Job& job, ApiError* error) const {
+  const Request& r = job.request;
+  Session::Config config;
+  config.stream = options_.stream;
+  config.chat = r.chat;
+  config.evict = r.evict.value_or(options_.evict);
+  if (r.policy) config.stream.policy = *r.policy;
+  if (r.sinks) config.stream.pinned = *r.sinks;
+  const int64_t trained = loaded_.model->config().trained_context;
+  if (config.stream.context == 0) config.stream.context = std::min<int64_t>(8192, trained);
+  const auto refuse = [&](ApiError why) {
+    *error = std::move(why);
+    return Status(Code::kUsage, error->message);
+  };
+  const bool has_system = r.chat && job.messages[0].role == "system";
+  if (r.pin_system && !has_system) {
+    return refuse(BadRequest("pin_system: expected a system message to pin, found none", "pin_system"));
+  }
+  if (has_system && (r.pin_system || options_.pin_system)) {
+    const Result<int64_t> system = loaded_.prompter->CountSystemTokens(job.messages[0].content);
+    if (!system.ok()) return refuse(FromStatus(system.status(), "messages"));
+    config.stream.pinned = std::max(config.stream.pinned, *system);
+    if (config.stream.pinned + 1 > config.stream.context) {
+      return refuse(BadRequest("the pinned system message is " + std::to_string(*system) +
+                                   " tokens long, and the context is " +
+                                   std::to_string(config.stream.context),
+                               "messages", "context_length_exceeded"));
+    }
+  }
+  const Result<CachePlan> plan = MakePlan(config.stream.policy, config.stream.context, config.stream.pinned);
+  if (!plan.ok()) return refuse(FromStatus(plan.status(), "sinks"));
+  return config;
+}
+
+// Does an existing session keep its cache as the request asks?
+bool EngineCore::Fits(const Slot& slot, const Request& request, ApiError* error) const {
+  const bool here = slot.session != nullptr;
+  const bool chat = here ? slot.session->config().chat : slot.label.chat;
+  const Policy policy = here ? slot.session->stream().policy() : slot.label.policy;
+  const Evict evict = here ? slot.session->config().evict : slot.label.evict;
+  const int64_t pinned = here ? slot.session->stream().pinned() : slot.label.pinned;
+  const auto differs = [&](const char* field, const std::string& has) {
+    *error = BadRequest(std::string(field) + ": expected that of the session \"" + slot.id + "\", " + has +
+                            "; it is chosen when a session begins",
+                        field);
+    return false;
+  };
+  if (chat != request.chat) return differs("session", chat ? "a chat" : "plain text");
+  if (request.policy && *request.policy != policy) return differs("policy", std::string(PolicyName(policy)));
+  if (request.evict && *request.evict != evict) {
+    return differs("evict", evict == Evict::kTurn ? "turn" : "token");
+  }
+  const bool pins_more = request.pin_system || options_.pin_system;
+  if (request.sinks && *request.sinks != pinned && !pins_more)
+    return differs("sinks", std::to_string(pinned));
+  return true;
+}
+
+EngineCore::Admitted EngineCore::StartNamed(Job& job) {
+  const Request& r = job.request;
+  SlotPtr slot = table_.Find(r.tenant, r.session);
+  if (slot == nullptr) {
+    slot = NewSlot(r.tenant, r.session);
+    slot->named = true;
+    return StartFresh(job, slot);
+  }
+  ApiError error;
+  if (!Fits(*slot, r, &error)) return Refuse(job, error);
+  if (slot->job != nullptr || slot->restoring) return Admitted::kWait;
+  if (slot->session == nullptr) {
+    const Room room = MakeRoom(nullptr);
+    if (room == Room::kNever) return Refuse(job, Busy("no room for another session", "no_room", 5));
+    if (room == Room::kYes) StartRestore(slot, nullptr);
+    return Admitted::kWait;
+  }
+  slot->named = true;
+  return Continue(job, slot);
+}
+
+// How many messages at the head of the request are the system message that the session has anyway.
+int64_t EngineCore::SeenSystem(const Job& job, const Session& session) const {
+  if (session.stream().position() == 0 || job.messages[0].role != "system") return 0;
+  const bool same = job.chains[1] == session.system_chain();
+  return same || job.default_system ? 1 : 0;
+}
+
+// A request on a session that was named: its whole history again, or only what is new.
+EngineCore::Admitted EngineCore::Continue(Job& job, const SlotPtr& slot) {
+  Session& session = *slot->session;
+  if (!job.request.chat) {
+    const bool first = session.stream().position() == 0;
+    job.plan.tokens = job.request.prompt_tokens;
+    if (job.plan.tokens.empty()) {
+      job.plan.tokens = loaded_.tokenizer->Encode(
+          job.request.prompt, {.add_special = first, .parse_special = true, .leading_space = first});
+    }
+    job.plan.turns = {{0, -1, 0, 0}};
+    job.plan.chain = session.turns().chain();
+    job.plan.messages = session.turns().messages();
+    return Begin(job, slot, std::nullopt, 0);
+  }
+  size_t from = 0;
+  std::optional<size_t> back;
+  Continued continued;
+  const int64_t turn = session.FindTurn(Wanted(job));
+  const size_t held =
+      turn < 0 ? 0 : MessagesOf(job, session.turns().turns()[static_cast<size_t>(turn)].chain);
+  const bool newest = turn >= 0 && session.IsNewest(static_cast<size_t>(turn));
+  int64_t cached = 0;
+  // A history shows itself by a reply of ours, or by being all there is; a system message alone does not.
+  if (held > 0 && (newest || job.messages[held - 1].role == "assistant")) {
+    const Turn& at = session.turns().turns()[static_cast<size_t>(turn)];
+    if (!newest && !session.stream().CanRollBack(at.end, at.floor)) return StartFresh(job, slot);
+    from = held;
+    back = static_cast<size_t>(turn);
+    cached = at.end;
+    continued = {false, job.messages[held - 1].role == "system", at.chain, at.messages};
+  } else if (session.stream().position() > 0) {
+    from = static_cast<size_t>(SeenSystem(job, session));
+    job.messages.erase(job.messages.begin(), job.messages.begin() + static_cast<std::ptrdiff_t>(from));
+    from = 0;
+    continued = {false, false, session.turns().chain(), session.turns().messages()};
+  }
+  Result<PromptPlan> plan = PlanChat(*loaded_.prompter, job.messages, from, continued);
+  if (!plan.ok()) return Refuse(job, FromStatus(plan.status(), "messages"));
+  job.plan = std::move(plan).value();
+  return Begin(job, slot, back, cached);
+}
+
+EngineCore::Admitted EngineCore::StartPrevious(Job& job) {
+  const Request& r = job.request;
+  const SessionTable::Reply* reply = table_.FindReply(r.tenant, r.previous);
+  SlotPtr slot = reply == nullptr ? nullptr : table_.Find(r.tenant, reply->id);
+  if (slot == nullptr) {
+    return Refuse(job, NotFound("previous_response_id: there is no response \"" + r.previous + "\"",
+                                "previous_response_id", "previous_response_not_found"));
+  }
+  ApiError error;
+  if (!Fits(*slot, r, &error)) return Refuse(job, error);
+  if (slot->job != nullptr || slot->restoring) return Admitted::kWait;
+  if (slot->session == nullptr) {
+    const Room room = MakeRoom(nullptr);
+    if (room == Room::kNever) return Refuse(job, Busy("no room for another session", "no_room", 5));
+    if (room == Room::kYes) StartRestore(slot, nullptr);
+    return Admitted::kWait;
+  }
+  const TurnLog& log = slot->session->turns();
+  std::optional<size_t> back;
+  for (size_t i = 0; i < log.turns().size(); ++i) {
+    if (log.turns()[i].chain == reply->chain) back = i;
+  }
+  const bool newest = log.chain() == reply->chain;
+  const bool reachable = newest || (back && slot->session->stream().CanRollBack(log.turns()[*back].end,
+                                                                                log.turns()[*back].floor));
+  if (!reachable) {
+    return Refuse(job,
+                  BadRequest("previous_response_id: \"" + r.previous +
+                                 "\" is not the newest response of its conversation, and what followed it "
+                                 "has pushed tokens out of the window; send the history instead",
+                             "previous_response_id", "previous_response_evicted"));
+  }
+  if (newest && r.store) return Continue(job, slot);
+  const Room room = MakeRoom(slot.get());
+  if (room == Room::kNever) return Refuse(job, Busy("no room for a copy of the session", "no_room", 5));
+  if (room == Room::kSoon) return Admitted::kWait;
+  return ContinueCopy(job, slot, newest ? std::nullopt : back);
+}
+
+EngineCore::Admitted EngineCore::StartByHistory(Job& job) {
+  const std::unordered_set<uint64_t> wanted = Wanted(job);
+  SlotPtr best;
+  size_t best_held = 0;
+  for (const SlotPtr& slot : table_.OfTenant(job.request.tenant)) {
+    ApiError ignored;
+    if (slot->job != nullptr || !Fits(*slot, job.request, &ignored)) continue;
+    uint64_t chain = 0;
+    if (slot->session != nullptr) {
+      const int64_t turn = slot->session->FindTurn(wanted);
+      if (turn < 0) continue;
+      const Turn& at = slot->session->turns().turns()[static_cast<size_t>(turn)];
+      if (!slot->session->IsNewest(static_cast<size_t>(turn)) &&
+          !slot->session->stream().CanRollBack(at.end, at.floor)) {
+        continue;
+      }
+      chain = at.chain;
+    } else if (wanted.contains(slot->label.chain)) {
+      chain = slot->label.chain;
+    }
+    const size_t held = MessagesOf(job, chain);
+    if (held > best_held) {
+      best_held = held;
+      best = slot;
+    }
+  }
+  if (best == nullptr) return StartFresh(job, nullptr);
+  if (best->restoring) return Admitted::kWait;
+  if (best->session == nullptr) {
+    const Room room = MakeRoom(nullptr);
+    if (room == Room::kNever) return StartFresh(job, nullptr);
+    if (room == Room::kYes) StartRestore(best, nullptr);
+    return Admitted::kWait;
+  }
+  const auto turn = static_cast<size_t>(best->session->FindTurn(wanted));
+  const size_t dropped = best->session->turns().turns().size() - 1 - turn;
+  // A session with a name, or whose other branch is long, is not altered by one who does not name it.
+  if (best->kept() || dropped > 1) {
+    const Room room = MakeRoom(best.get());
+    if (room == Room::kSoon) return Admitted::kWait;
+    if (room == Room::kNever) return StartFresh(job, nullptr);
+    return ContinueCopy(job, best, std::nullopt);
+  }
+  return Continue(job, best);
+}
+
+// In a copy of `slot`, taken back to the end of a turn if asked. REQUIRES: that is exact, and there is room.
+EngineCore::Admitted EngineCore::ContinueCopy(Job& job, const SlotPtr& slot,
+                                              const std::optional<size_t>& roll_back_to) {
+  Result<SlotPtr> copy = CopySlot(slot, "");
+  if (!copy.ok()) return Refuse(job, FromStatus(copy.status(), ""));
+  if (roll_back_to) {
+    const Status back = (*copy)->session->RollBackTo(*roll_back_to);
+    if (!back.ok()) {
+      Forget(*copy);
+      return Refuse(job, FromStatus(back, ""));
+    }
+  }
+  const Admitted outcome = Continue(job, *copy);
+  if (outcome == Admitted::kFailed) Forget(*copy);
+  return outcome;
+}
+
+EngineCore::Admitted EngineCore::StartText(Job& job) { return StartFresh(job, nullptr); }
+
+// A new stream for the whole request; `reuse`: under this name, in place of what it held.
+EngineCore::Admitted EngineCore::StartFresh(Job& job, const SlotPtr& reuse) {
+  ApiError error;
+  const Result<Session::Config> config = ConfigFor(job, &error);
+  if (!config.ok()) return Refuse(job, error);
+  SlotPtr slot = reuse;
+  if (slot == nullptr || slot->session == nullptr) {
+    const Room room = MakeRoom(nullptr);
+    if (room == Room::kNever) return Refuse(job, Busy("no room for another session", "no_room", 5));
+    if (room == Room::kSoon) return Admitted::kWait;
+  }
+  Result<std::unique_ptr<Session>> session = Session::Create(*loaded_.model, *loaded_.pool, *config);
+  if (!session.ok()) return Refuse(job, FromStatus(session.status(), "messages"));
+  if (slot == nullptr) slot = NewSlot(job.request.tenant, RandomId("sess_"));
+  std::unique_ptr<Session> old = std::exchange(slot->session, std::move(session).value());
+  if (job.request.chat && job.messages[0].role == "system") slot->session->set_system_chain(job.chains[1]);
+  const bool throw_away = !job.request.chat && job.request.session.empty() && !job.request.store;
+  if (job.request.chat) {
+    Result<PromptPlan> plan = PlanChat(*loaded_.prompter, job.messages, 0, {});
+    if (!plan.ok()) {
+      slot->session = std::move(old);
+      return Refuse(job, FromStatus(plan.status(), "messages"));
+    }
+    job.plan = std::move(plan).value();
+  }
+  if (throw_away) {
+    slot->gone = true;
+  } else if (table_.Find(slot->tenant, slot->id) == nullptr) {
+    table_.Add(slot);
+  }
+  const Admitted outcome = job.request.chat ? Begin(job, slot, std::nullopt, 0) : Continue(job, slot);
+  if (outcome == Admitted::kStarted) {
+    if (throw_away) passing_.push_back(slot);
+    watchers_.WentBack(*slot, 0);
+    return outcome;
+  }
+  slot->session = std::move(old);
+  if (slot->session == nullptr && !slot->on_disk) table_.Remove(slot);
+  return outcome;
+}
+
+// Refuses what cannot be answered whole, before anything is fed; sets how long the reply may be.
+std::optional<ApiError> EngineCore::CheckLengths(Job& job, const Session& session, int64_t base) {
+  const Request& r = job.request;
+  const Stream& stream = session.stream();
+  const bool newest = base == stream.position();
+  const auto fed = static_cast<int64_t>(job.plan.tokens.size() + (newest ? session.owed().size() : 0));
+  if (job.plan.tokens.empty() && stream.position() == 0) {
+    return BadRequest("prompt: expected at least one token, found none", "prompt");
+  }
+  job.max_tokens = r.max_tokens >= 0 ? r.max_tokens : options_.default_max_tokens;
+  if (job.max_tokens < 0) job.max_tokens = std::min(kLongestReply, stream.context());
+  if (!r.refuse_eviction && stream.cache().plan().evicts) return std::nullopt;
+  const int64_t end = r.chat && loaded_.prompter->end_of_turn() >= 0 ? 1 : 0;
+  const int64_t room = stream.context() - base - fed - end;
+  if (room < 1 && !(room == 0 && job.max_tokens == 0)) {
+    return BadRequest("this request is " + std::to_string(base + fed) +
+                          " tokens long with its history, and the context is " +
+                          std::to_string(stream.context()) + " tokens, of which the reply needs at least " +
+                          std::to_string(1 + end),
+                      r.chat ? "messages" : "prompt", "context_length_exceeded");
+  }
+  job.max_tokens = std::min(job.max_tokens, room);
+  return std::nullopt;
+}
+
+EngineCore::Admitted EngineCore::Begin(Job& job, const SlotPtr& slot,
+                                       const std::optional<size_t>& roll_back_to, int64_t cached) {
+  Session& session = *slot->session;
+  const bool newest = !roll_back_to || session.IsNewest(*roll_back_to);
+  const int64_t base = newest ? session.stream().position() : session.turns().turns()[*roll_back_to].end;
+  if (const std::optional<ApiError> error = CheckLengths(job, session, base)) return Refuse(job, *error);
+  Result<Sampler> sampler =
+      Sampler::Create(job.request.sampling, loaded_.model->config().vocab, session.stream().context());
+  if (!sampler.ok()) return Refuse(job, FromStatus(sampler.status(), ""));
+  if (!newest) {
+    const Status back = session.RollBackTo(*roll_back_to);
+    if (!back.ok()) return Refuse(job, FromStatus(back, "messages"));
+    watchers_.WentBack(*slot, base);
+  }
+  job.sampler.emplace(std::move(sampler).value());
+  job.slot = slot;
+  slot->job = &job;
+  slot->dirty = true;
+  ++slot->version;
+  job.begin_position = session.stream().position();
+  job.begin_floor = session.stream().floor();
+  job.begin_turns = session.turns().state();
+  job.begin_owed = std::exchange(session.owed(), {});
+  job.usage.prompt_tokens = cached + static_cast<int64_t>(job.plan.tokens.size());
+  job.usage.cached_tokens = cached;
+  const auto owed = static_cast<int64_t>(job.begin_owed.size());
+  job.plan.tokens.insert(job.plan.tokens.begin(), job.begin_owed.begin(), job.begin_owed.end());
+  for (PromptPlan::Mark& mark : job.plan.turns) {
+    mark.begin += owed;
+    if (mark.end >= 0) mark.end += owed;
+  }
+  job.state = Job::State::kPrefill;
+  job.fed = 0;
+  job.next_mark = 0;
+  FillUsage(job);
+  if (options_.counters != nullptr) {
+    options_.counters->prompt_tokens += job.usage.prompt_tokens;
+    options_.counters->cached_tokens += cached;
+  }
+  job.receiver->OnStart(job.usage);
+  return Admitted::kStarted;
+}
+
+}  // namespace ballast::server
