@@ -17,7 +17,7 @@ void Batch::Step(std::span<Entry> entries) {
     }
     entry.status = entry.stream->CheckAppend(entry.tokens);
     if (!entry.status.ok()) continue;
-    segments_.push_back({&entry.stream->cache_, entry.tokens});
+    segments_.push_back({&entry.stream->cache_, entry.tokens, entry.logits ? 1 : 0});
     fed_.push_back(&entry);
   }
   if (segments_.empty()) return;

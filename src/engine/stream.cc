@@ -65,7 +65,7 @@ Status Stream::Interrupted(int64_t done, int64_t total) {
 
 void Stream::Step(std::span<const Token> tokens, const AppendOptions& options, bool last) {
   const int64_t first = cache_.position();
-  const Segment segment{&cache_, tokens};
+  const Segment segment{&cache_, tokens, options.all_logits ? -1 : last ? 1 : 0};
   model_.Forward({&segment, 1}, workspace_, pool_);
   Report(first, 0, static_cast<int64_t>(tokens.size()), last, options);
 }
@@ -123,7 +123,7 @@ Status Stream::AppendRecompute(std::span<const Token> tokens, const AppendOption
       cache_.Reset();
       for (int64_t at = 0; at < capacity;) {
         const int64_t piece = std::min(chunk_, capacity - at);
-        const Segment segment{&cache_, std::span<const Token>(history_).subspan(at, piece)};
+        const Segment segment{&cache_, std::span<const Token>(history_).subspan(at, piece), 1};
         model_.Forward({&segment, 1}, workspace_, pool_);
         at += piece;
         if (at == capacity) Report(fed_, piece - 1, piece, done + count == n, options);

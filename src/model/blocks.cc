@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/status.h"
 #include "kernels/ops.h"
 
 namespace ballast {
@@ -39,13 +40,41 @@ bool PreparePositions(std::span<const Segment> segments, const RopeTable& rope, 
   return same;
 }
 
+namespace {
+
+void MoveRow(float* data, int64_t from, int64_t to, int64_t n) {
+  if (from != to) std::memcpy(data + to * n, data + from * n, static_cast<size_t>(n) * sizeof(float));
+}
+
+}  // namespace
+
+int64_t KeepOutputs(std::span<const Segment> segments, int64_t embed, int64_t q_dims, Workspace& ws) {
+  Reserve(ws.output, ws.rows);
+  int64_t row = 0, kept = 0;
+  for (const Segment& s : segments) {
+    const int64_t n = static_cast<int64_t>(s.tokens.size());
+    const int64_t first = s.outputs < 0 ? 0 : std::max<int64_t>(0, n - s.outputs);
+    for (int64_t i = 0; i < n; ++i, ++row) {
+      ws.output[row] = i < first ? -1 : kept;
+      if (i < first) continue;
+      MoveRow(ws.hidden.data(), row, kept, embed);
+      MoveRow(ws.attended.data(), row, kept, q_dims);
+      ++kept;
+    }
+  }
+  return kept;
+}
+
 const float* GatherHidden(std::span<const int64_t> rows, int64_t embed, Workspace& ws) {
   const int64_t n = static_cast<int64_t>(rows.size());
-  if (n == 0 || rows.back() - rows.front() == n - 1) {
-    return ws.hidden.data() + (n == 0 ? 0 : rows.front() * embed);
-  }
+  bool together = true;
   for (int64_t i = 0; i < n; ++i) {
-    std::memcpy(ws.normed.data() + i * embed, ws.hidden.data() + rows[i] * embed,
+    BALLAST_CHECK(ws.output[rows[i]] >= 0);
+    together = together && ws.output[rows[i]] == ws.output[rows[0]] + i;
+  }
+  if (together) return ws.hidden.data() + (n == 0 ? 0 : ws.output[rows[0]] * embed);
+  for (int64_t i = 0; i < n; ++i) {
+    std::memcpy(ws.normed.data() + i * embed, ws.hidden.data() + ws.output[rows[i]] * embed,
                 static_cast<size_t>(embed) * sizeof(float));
   }
   return ws.normed.data();

@@ -16,7 +16,11 @@ namespace ballast {
 bool PreparePositions(std::span<const Segment> segments, const RopeTable& rope, Workspace& ws,
                       ThreadPool& pool);
 
-// The hidden states of `rows`, contiguous: (rows.size(), embed). In place where they follow each other, else
+// Before the last layer's rows are only needed for themselves (after its attention): moves the wanted rows
+// (Segment::outputs) of ws.hidden and ws.attended (q_dims each) together, notes where they went in ws.output,
+// and returns how many there are.
+int64_t KeepOutputs(std::span<const Segment> segments, int64_t embed, int64_t q_dims, Workspace& ws);
+// The final states of `rows`, contiguous: (rows.size(), embed). In place where they follow each other, else
 // gathered in ws.normed.
 const float* GatherHidden(std::span<const int64_t> rows, int64_t embed, Workspace& ws);
 

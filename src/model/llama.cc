@@ -36,7 +36,8 @@ class Llama final : public Model {
   void Embed(std::span<const Segment> segments, Workspace& ws) const;
   void AttentionBlock(const Layer& layer, int index, std::span<const Segment> segments, bool same_positions,
                       Workspace& ws, ThreadPool& pool) const;
-  void MlpBlock(const Layer& layer, Workspace& ws, ThreadPool& pool) const;
+  void ProjectAttended(const Layer& layer, int64_t rows, Workspace& ws, ThreadPool& pool) const;
+  void MlpBlock(const Layer& layer, int64_t rows, Workspace& ws, ThreadPool& pool) const;
   void Norm(const std::vector<float>& weight, const float* x, int64_t rows, float* out,
             ThreadPool& pool) const;
 
@@ -145,19 +146,23 @@ void Llama::AttentionBlock(const Layer& layer, int index, std::span<const Segmen
   shape.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
   shape.compute = compute_;
   AttendThroughCaches(segments, index, shape, same_positions, ws, pool);
-  ws.activations.Set(ws.attended.data(), ws.rows, q_dims, compute_, pool);
-  MatMul(layer.o, ws.activations, ws.projected.data(), config_.embed, pool);
-  AddBias(layer.o_bias, ws.rows, ws.projected.data());
-  AddInPlace(ws.hidden.data(), ws.projected.data(), ws.rows * config_.embed);
 }
 
-void Llama::MlpBlock(const Layer& layer, Workspace& ws, ThreadPool& pool) const {
-  Norm(layer.ffn_norm, ws.hidden.data(), ws.rows, ws.normed.data(), pool);
-  ws.activations.Set(ws.normed.data(), ws.rows, config_.embed, compute_, pool);
+void Llama::ProjectAttended(const Layer& layer, int64_t rows, Workspace& ws, ThreadPool& pool) const {
+  ws.activations.Set(ws.attended.data(), rows, static_cast<int64_t>(config_.heads) * config_.head_dim,
+                     compute_, pool);
+  MatMul(layer.o, ws.activations, ws.projected.data(), config_.embed, pool);
+  AddBias(layer.o_bias, rows, ws.projected.data());
+  AddInPlace(ws.hidden.data(), ws.projected.data(), rows * config_.embed);
+}
+
+void Llama::MlpBlock(const Layer& layer, int64_t rows, Workspace& ws, ThreadPool& pool) const {
+  Norm(layer.ffn_norm, ws.hidden.data(), rows, ws.normed.data(), pool);
+  ws.activations.Set(ws.normed.data(), rows, config_.embed, compute_, pool);
   MatMulSwiGlu(layer.gate, layer.up, ws.activations, ws.gate.data(), ws.up.data(), pool);
-  ws.activations.Set(ws.gate.data(), ws.rows, config_.ffn, compute_, pool);
+  ws.activations.Set(ws.gate.data(), rows, config_.ffn, compute_, pool);
   MatMul(layer.down, ws.activations, ws.projected.data(), config_.embed, pool);
-  AddInPlace(ws.hidden.data(), ws.projected.data(), ws.rows * config_.embed);
+  AddInPlace(ws.hidden.data(), ws.projected.data(), rows * config_.embed);
 }
 
 void Llama::Forward(std::span<const Segment> segments, Workspace& ws, ThreadPool& pool) const {
@@ -174,11 +179,15 @@ void Llama::Forward(std::span<const Segment> segments, Workspace& ws, ThreadPool
 
   Embed(segments, ws);
   const bool same_positions = PreparePositions(segments, rope_, ws, pool);
+  int64_t outputs = ws.rows;  // rows that go on behind the last layer's attention
   for (int i = 0; i < config_.layers; ++i) {
-    AttentionBlock(layers_[static_cast<size_t>(i)], i, segments, same_positions, ws, pool);
-    MlpBlock(layers_[static_cast<size_t>(i)], ws, pool);
+    const Layer& layer = layers_[static_cast<size_t>(i)];
+    AttentionBlock(layer, i, segments, same_positions, ws, pool);
+    if (i + 1 == config_.layers) outputs = KeepOutputs(segments, config_.embed, q_dims, ws);
+    ProjectAttended(layer, outputs, ws, pool);
+    MlpBlock(layer, outputs, ws, pool);
   }
-  Norm(output_norm_, ws.hidden.data(), ws.rows, ws.hidden.data(), pool);
+  Norm(output_norm_, ws.hidden.data(), outputs, ws.hidden.data(), pool);
   for (const Segment& s : segments) s.cache->Advance(static_cast<int64_t>(s.tokens.size()));
 }
 

@@ -34,7 +34,7 @@ struct StepRows {
 
 // Scratch of a forward step. Buffers grow to the largest step seen and are reused.
 struct Workspace {
-  std::vector<float> hidden;     // (row, embed): residual stream; after Forward, the final normed states
+  std::vector<float> hidden;     // (row, embed): residual stream; after Forward, (output) final normed states
   std::vector<float> normed;     // (row, embed)
   std::vector<float> q, k, v;    // (row, head, head_dim)
   std::vector<float> q_pinned;   // (row, head, head_dim)
@@ -51,6 +51,7 @@ struct Workspace {
   std::vector<StepRows> step_rows;           // (segment)
   std::vector<uint8_t> chunk;  // new window rows of one layer, in the cache's own format, segment by segment
   Activations activations;
+  std::vector<int64_t> output;  // (row): its index among the wanted rows, -1 for the others
   int64_t rows = 0;
 };
 
@@ -58,6 +59,7 @@ struct Workspace {
 struct Segment {
   KvCache* cache = nullptr;
   std::span<const int32_t> tokens;
+  int64_t outputs = -1;  // only so many rows at the end are wanted by Logits; -1: all
 };
 
 struct LoadOptions {
@@ -81,7 +83,7 @@ class Model {
   // Runs every segment's tokens through the network and advances their caches. Rows are the segments' tokens
   // in turn. REQUIRES: token ids are in range and CheckRoom said yes.
   virtual void Forward(std::span<const Segment> segments, Workspace& ws, ThreadPool& pool) const = 0;
-  // logits (rows.size(), vocab) of those rows of the last Forward.
+  // logits (rows.size(), vocab) of those rows of the last Forward. REQUIRES: they were among its outputs.
   virtual void Logits(Workspace& ws, std::span<const int64_t> rows, float* logits,
                       ThreadPool& pool) const = 0;
 
