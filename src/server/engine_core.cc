@@ -45,7 +45,8 @@ bool EngineCore::Round() {
   watchers_.Show();
   SpillIdle();
   AdvanceDrain();
-  if (worked || try_admit_) Count();
+  // Gauges are for scrapes: ten times a second is plenty while the batch steps.
+  if (try_admit_ || !worked || Clock::now() - counted_ > std::chrono::milliseconds(100)) Count();
   return !active_.empty() || try_admit_;
 }
 
@@ -164,6 +165,7 @@ void EngineCore::AfterStep(Job& job, const Batch::Entry& entry) {
   session.AfterFeed(entry.tokens);
   ++job.slot->version;
   if (watchers_.Watches(*job.slot)) watchers_.Fed(*job.slot, entry, n);
+  SampleSinkMass(entry);
   if (options_.counters != nullptr) {
     const Stream& stream = session.stream();
     const int64_t window = stream.context() - stream.pinned();
@@ -186,6 +188,15 @@ void EngineCore::AfterStep(Job& job, const Batch::Entry& entry) {
     CloseCutReply(job);
     Finish(job, job.generation->out().reason == StopReason::kBudget ? Finish::kLength : Finish::kStop);
   }
+}
+
+// One head of one layer now and then: enough for a histogram, and free.
+void EngineCore::SampleSinkMass(const Batch::Entry& entry) {
+  if (options_.counters == nullptr || entry.sink_mass == nullptr || ++sink_samples_ % 16 != 0) return;
+  const ModelConfig& config = loaded_.model->config();
+  const int64_t which = sink_samples_ / 16 * 7919 % (int64_t{config.layers} * config.heads);
+  options_.counters->sink_attention_ratio.Observe(
+      entry.SinkMass(static_cast<int>(which / config.heads), static_cast<int>(which % config.heads)));
 }
 
 void EngineCore::StartReply(Job& job) {
@@ -438,6 +449,7 @@ void EngineCore::Drain(double seconds, std::function<void()> done) {
 
 void EngineCore::Count() {
   if (options_.counters == nullptr) return;
+  counted_ = Clock::now();
   EngineCounters& c = *options_.counters;
   int64_t active = 0, idle = 0, spilled = 0, sinks = 0, window = 0, capacity = 0, bytes = 0, longest = 0;
   const auto add = [&](const Slot& slot) {

@@ -103,6 +103,7 @@ class EngineCore {
   void CancelActive(Job& job);
   void CloseCutReply(Job& job);
   void UndoPrompt(Job& job);
+  void SampleSinkMass(const Batch::Entry& entry);
   void Count();
 
   // --- engine_admit.cc
@@ -157,6 +158,8 @@ class EngineCore {
   PrefillTurns prefill_turns_;
   Watchers watchers_;
   int64_t saving_ = 0, restoring_ = 0;
+  Clock::time_point counted_{};
+  int64_t sink_samples_ = 0;
 
   bool draining_ = false;
   Clock::time_point drain_until_{};
