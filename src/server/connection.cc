@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/beast/http/read.hpp>
+#include <limits>
 
 #include "server/json_fields.h"
 
@@ -119,7 +120,7 @@ asio::awaitable<bool> Connection::ServeOne() {
   idle_ = false;
   Parser parser;
   parser.header_limit(static_cast<uint32_t>(core_.options.max_header_bytes));
-  parser.body_limit(boost::none);  // checked below, when the header is known
+  parser.body_limit(std::numeric_limits<uint64_t>::max());  // checked when the header is known
   stream_.expires_after(core_.options.header_timeout);
   beast::error_code ec;
   co_await http::async_read_header(stream_, buffer_, parser, Token(ec));

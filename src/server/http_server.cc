@@ -4,6 +4,7 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 #include <future>
@@ -50,7 +51,7 @@ Result<std::vector<tcp::endpoint>> Resolve(const std::string& host, int port) {
 class HttpServer::Impl {
  public:
   Impl(const ServerOptions& options, Service& service, Metrics& metrics, Log* log)
-      : io_(std::make_shared<asio::io_context>(1)), acceptor_(*io_) {
+      : io_(std::make_shared<asio::io_context>(1)), work_(io_->get_executor()), acceptor_(*io_) {
     core_.options = options;
     core_.auth = Auth(options.api_keys);
     core_.metrics = &metrics;
@@ -164,6 +165,7 @@ class HttpServer::Impl {
   }
 
   std::shared_ptr<asio::io_context> io_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;  // runs until it is stopped
   ServerCore core_;
   RouteContext context_;
   tcp::acceptor acceptor_;
