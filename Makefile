@@ -17,7 +17,7 @@ configure_flags := -G Ninja $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER
 configure = [ -f build/$(1)/build.ninja ] || cmake -S . -B build/$(1) $(configure_flags) $(2) --log-level=WARNING >/dev/null
 sources = find apps bench fuzz src tests \( -name '*.cc' -o -name '*.h' \) -not -path '*/build/*' | sort
 
-.PHONY: help setup build binary models models-default chat test test-long fuzz install format lint clean
+.PHONY: help setup build binary models models-default chat serve test test-long fuzz install format lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -40,6 +40,9 @@ models: setup ## fetch every model that the tests know (350 MB)
 
 chat: build ## talk to the default model; ARGS="..." goes to ballast chat
 	@build/release/ballast chat $(ARGS) || [ $$? -eq 130 ]
+
+serve: build ## endless sessions over HTTP with the default model; ARGS="..." goes to ballast serve
+	@build/release/ballast serve $(ARGS)
 
 test: setup ## build everything and run all fast tests
 	@$(call configure,release,-DCMAKE_BUILD_TYPE=Release)

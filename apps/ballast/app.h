@@ -181,6 +181,7 @@ Runner AddEval(CLI::App& app);
 Runner AddProbe(CLI::App& app);
 Runner AddInspect(CLI::App& app);
 Runner AddBench(CLI::App& app);
+Runner AddServe(CLI::App& app);
 
 }  // namespace ballast::app
 

@@ -22,11 +22,16 @@ using asio::ip::tcp;
 using std::chrono::milliseconds;
 
 constexpr size_t kRefusals = 64;  // connections beyond the cap that are told so at one time
-constexpr std::string_view kBusy =
-    "HTTP/1.1 503 Service Unavailable\r\nServer: ballast\r\nContent-Type: application/json\r\n"
-    "Retry-After: 2\r\nConnection: close\r\nx-request-id: req_refused\r\nContent-Length: 108\r\n\r\n"
-    "{\"error\":{\"message\":\"too many connections\",\"type\":\"server_error\",\"param\":null,"
-    "\"code\":\"too_many_connections\"}}";
+std::string BusyText() {
+  ApiError error;
+  error.message = "too many connections";
+  error.code = "too_many_connections";
+  const std::string body = Dump(ErrorJson(error));
+  return fmt::format(
+      "HTTP/1.1 503 Service Unavailable\r\nServer: ballast\r\nContent-Type: application/json\r\n"
+      "Retry-After: 2\r\nConnection: close\r\nx-request-id: {}\r\nContent-Length: {}\r\n\r\n{}",
+      NewId("req_"), body.size(), body);
+}
 
 Result<std::vector<tcp::endpoint>> Resolve(const std::string& host, int port) {
   boost::system::error_code ec;
@@ -158,8 +163,8 @@ class HttpServer::Impl {
     char request[4096];
     co_await stream.async_read_some(asio::buffer(request), asio::redirect_error(asio::use_awaitable, ec));
     if (!ec) {
-      co_await stream.async_write_some(asio::buffer(kBusy.data(), kBusy.size()),
-                                       asio::redirect_error(asio::use_awaitable, ec));
+      const std::string text = BusyText();
+      co_await stream.async_write_some(asio::buffer(text), asio::redirect_error(asio::use_awaitable, ec));
     }
     --refusing_;
   }
@@ -192,6 +197,8 @@ std::string HttpServer::url() const {
   const std::string host = address.is_v6() ? "[" + address.to_string() + "]" : address.to_string();
   return fmt::format("http://{}:{}", host, port());
 }
+
+bool HttpServer::on_loopback() const { return impl_->endpoint().address().is_loopback(); }
 
 void HttpServer::Stop(milliseconds grace) { impl_->Stop(grace); }
 

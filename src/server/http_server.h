@@ -55,6 +55,7 @@ class HttpServer {
 
   int port() const;
   std::string url() const;  // "http://127.0.0.1:8080"
+  bool on_loopback() const;
   // No more connections; answers under way get `grace` to be written, then every socket is closed.
   void Stop(std::chrono::milliseconds grace);
 
