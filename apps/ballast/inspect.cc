@@ -6,7 +6,6 @@
 #include <variant>
 
 #include "app.h"
-#include "base/sha256.h"
 #include "conversation.h"
 #include "engine/load_tokenizer.h"
 #include "terminal.h"
@@ -183,7 +182,7 @@ nlohmann::json FindingsJson(const TensorFile& file, const Findings& f, bool hash
     json["trained_context"] = f.config->trained_context;
     json["cache_bytes_per_token"] = CacheBytesPerToken(*f.config);
   }
-  if (hash) json["sha256"] = Sha256Hex(file.file().bytes());
+  if (hash) json["sha256"] = file.ContentHash();
   return json;
 }
 
@@ -203,7 +202,7 @@ std::string Summary(const TensorFile& file, const Findings& f, bool hash) {
               f.architecture.empty() ? "not named" : Abbreviated(f.architecture, kShownTextBytes));
   text += Row("file", fmt::format("{}, {}, {} tensors", file.format(),
                                   Bytes(static_cast<double>(file.file_bytes())), file.tensors().size()));
-  if (hash) text += Row("sha256", Sha256Hex(file.file().bytes()));
+  if (hash) text += Row("sha256", file.ContentHash());
   if (f.config.has_value()) {
     const ModelConfig& c = *f.config;
     text += Row("network",

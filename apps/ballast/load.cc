@@ -7,7 +7,6 @@
 #include <cstdlib>
 
 #include "app.h"
-#include "base/sha256.h"
 #include "engine/load_tokenizer.h"
 #include "kernels/isa.h"
 #include "terminal.h"
@@ -89,9 +88,8 @@ void WarnBeyondTraining(const Stream& stream) {
 }
 
 nlohmann::json ModelJson(const Loaded& loaded) {
-  const MappedFile& mapped = loaded.file->file();
   return {{"name", loaded.model->config().name},
-          {"sha256", Sha256Hex(mapped.bytes())},
+          {"sha256", loaded.file->ContentHash()},
           {"architecture", loaded.model->config().architecture}};
 }
 

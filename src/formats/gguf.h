@@ -93,13 +93,13 @@ GgufTensorType LookUpGgufTensorType(uint32_t number);
 // What a file that is not GGUF seems to be, from its first bytes: "an HTML page", "a zip archive (...)".
 std::string DescribeForeignFile(std::span<const uint8_t> bytes);
 
-// Fills the TensorFile whose bytes it was given.
+// Fills the TensorFile, whose only part holds the bytes already.
 class GgufReader {
  public:
   static Status Read(TensorFile* file);
 
  private:
-  explicit GgufReader(TensorFile* file) : file_(*file), bytes_(file->bytes_) {}
+  explicit GgufReader(TensorFile* file) : file_(*file), bytes_(file->parts_[0].bytes) {}
 
   // Each reads the part it is named for, and leaves pos_ behind it.
   Status ReadHeader();

@@ -1,12 +1,17 @@
 #include "formats/tensor_file.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <new>
 #include <stdexcept>
 #include <utility>
 
+#include "base/sha256.h"
 #include "formats/gguf.h"
+#include "formats/hf_folder.h"
 #include "formats/text.h"
 
 namespace ballast {
@@ -58,32 +63,100 @@ std::string QuoteName(std::string_view name) {
   return out + (name.size() > kLongest ? "...'" : "'");
 }
 
-Result<TensorFile> TensorFile::Read(TensorFile file) {
-  // The reader bounds every allocation by the size of the file; a small machine may still run out.
+namespace {
+
+// The readers bound every allocation by the size of the files; a small machine may still run out.
+template <typename Read>
+Status WithinMemory(const std::string& path, const Read& read) {
   try {
-    BALLAST_RETURN_IF_ERROR(GgufReader::Read(&file));
+    return read();
   } catch (const std::bad_alloc&) {
-    return Status(Code::kInternal, file.path_ + ": out of memory while reading the model file's header");
   } catch (const std::length_error&) {
-    return Status(Code::kInternal, file.path_ + ": out of memory while reading the model file's header");
   }
-  return file;
+  return Status(Code::kInternal, path + ": out of memory while reading the model file's header");
 }
+
+bool IsFolder(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+}  // namespace
 
 Result<TensorFile> TensorFile::Open(const std::string& path) {
   TensorFile file;
   file.path_ = path;
-  BALLAST_ASSIGN_OR_RETURN(file.file_, MappedFile::Open(path));
-  file.bytes_ = file.file_.bytes();
-  return Read(std::move(file));
+  constexpr std::string_view kSuffix = ".safetensors";
+  if (IsFolder(path) || path.ends_with(kSuffix)) {
+    if (!IsFolder(path)) {
+      const size_t slash = path.rfind('/');
+      file.path_ = slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
+      BALLAST_RETURN_IF_ERROR(MappedFile::Open(path).status());  // a name that is not there
+    }
+    while (file.path_.size() > 1 && file.path_.back() == '/') file.path_.pop_back();
+    BALLAST_RETURN_IF_ERROR(WithinMemory(file.path_, [&] { return HfFolderReader::Read(&file, nullptr); }));
+    return file;
+  }
+  Part part;
+  BALLAST_ASSIGN_OR_RETURN(part.mapped, MappedFile::Open(path));
+  part.bytes = part.mapped.bytes();
+  file.parts_.push_back(std::move(part));
+  BALLAST_RETURN_IF_ERROR(WithinMemory(path, [&] { return GgufReader::Read(&file); }));
+  return file;
 }
 
 Result<TensorFile> TensorFile::Parse(std::string name, std::vector<uint8_t> bytes) {
   TensorFile file;
   file.path_ = std::move(name);
-  file.owned_ = std::move(bytes);
-  file.bytes_ = file.owned_;
-  return Read(std::move(file));
+  Part part;
+  part.owned = std::move(bytes);
+  part.bytes = part.owned;
+  file.parts_.push_back(std::move(part));
+  BALLAST_RETURN_IF_ERROR(WithinMemory(file.path_, [&] { return GgufReader::Read(&file); }));
+  return file;
+}
+
+Result<TensorFile> TensorFile::ParseFolder(std::string name,
+                                           std::map<std::string, std::vector<uint8_t>> files) {
+  TensorFile file;
+  file.path_ = std::move(name);
+  BALLAST_RETURN_IF_ERROR(WithinMemory(file.path_, [&] { return HfFolderReader::Read(&file, &files); }));
+  return file;
+}
+
+uint64_t TensorFile::file_bytes() const {
+  uint64_t sum = 0;
+  for (const Part& part : parts_) sum += part.bytes.size();
+  return sum;
+}
+
+std::string TensorFile::ContentHash() const {
+  if (parts_.size() == 1 && parts_[0].name.empty()) return Sha256Hex(parts_[0].bytes);
+  std::map<std::string_view, std::string> lines;
+  for (const Part& part : parts_) lines[part.name] = Sha256Hex(part.bytes) + "  " + part.name + "\n";
+  std::string all;
+  for (const auto& [name, line] : lines) all += line;
+  return Sha256Hex({reinterpret_cast<const uint8_t*>(all.data()), all.size()});
+}
+
+std::optional<std::string_view> TensorFile::SideFile(std::string_view name) const {
+  for (const Part& part : parts_) {
+    if (part.name != name || name.empty()) continue;
+    return std::string_view(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
+  }
+  return std::nullopt;
+}
+
+bool TensorFile::AddMeta(std::string key, MetaValue value) {
+  if (!meta_index_.emplace(key, metadata_.size()).second) return false;
+  metadata_.push_back({std::move(key), std::move(value)});
+  return true;
+}
+
+bool TensorFile::AddTensor(TensorInfo tensor) {
+  if (!tensor_index_.emplace(tensor.name, tensors_.size()).second) return false;
+  tensors_.push_back(std::move(tensor));
+  return true;
 }
 
 const MetaValue* TensorFile::Find(std::string_view key) const {

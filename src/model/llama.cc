@@ -100,8 +100,7 @@ Status Llama::Init(const TensorFile& file, ModelConfig config, const LoadOptions
   weight_count_ = loader.packed_elements();
   // Rows of the embedding are read from the file as tokens come up: all at once here, or resident memory
   // would creep up with the vocabulary of an endless text.
-  const TensorInfo* embedding = file.FindTensor("token_embd.weight");
-  file.file().Touch(embedding->offset, embedding->bytes);
+  file.Touch(*file.FindTensor("token_embd.weight"));
   report(1.0);
   return Status();
 }

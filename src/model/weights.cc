@@ -33,7 +33,7 @@ Result<Weights> WeightLoader::Pack(const TensorInfo& tensor, const MatrixView& v
   Weights packed = Weights::Pack(view, compute_, pool_, std::move(owner));
   packed_bytes_ += packed.bytes();
   packed_elements_ += view.rows * view.cols;
-  if (compute_ == Compute::kFast) file_.file().DontNeed(tensor.offset, tensor.bytes);
+  if (compute_ == Compute::kFast) file_.DontNeed(tensor);
   return packed;
 }
 
@@ -48,7 +48,8 @@ Result<Weights> WeightLoader::Rows(const std::string& name, int64_t total_rows, 
   MatrixView part = whole;
   part.rows = static_cast<int64_t>(rows.size());
   const size_t row_bytes = static_cast<size_t>(whole.row_bytes());
-  std::shared_ptr<uint8_t> gathered(new uint8_t[row_bytes * rows.size() + 1], std::default_delete<uint8_t[]>());
+  std::shared_ptr<uint8_t> gathered(new uint8_t[row_bytes * rows.size() + 1],
+                                    std::default_delete<uint8_t[]>());
   for (size_t i = 0; i < rows.size(); ++i) {
     BALLAST_CHECK(rows[i] >= 0 && rows[i] < total_rows);
     std::memcpy(gathered.get() + i * row_bytes, whole.row(rows[i]), row_bytes);

@@ -209,7 +209,7 @@ TEST(TensorFile, OpenMapsTheSameBytesAndSurvivesAMove) {
   const TensorFile moved = std::move(file);
   EXPECT_EQ(moved.path(), path);
   EXPECT_EQ(moved.file_bytes(), b.Build().size());
-  EXPECT_EQ(moved.file().bytes().size(), moved.file_bytes());
+  EXPECT_EQ(moved.ContentHash(), TensorFile::Parse("x", b.Build())->ContentHash());
   float found[3];
   std::memcpy(found, moved.Data(*moved.FindTensor("w")), sizeof(found));
   EXPECT_EQ(found[2], 3.0f);
