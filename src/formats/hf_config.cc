@@ -207,6 +207,7 @@ Status ConfigTranslator::TakeNope() {
   } else {
     BALLAST_ASSIGN_OR_RETURN(const std::optional<int64_t> given, Int(json_, "no_rope_layer_interval"));
     const int64_t every = given.value_or(4);
+    Add("no_rope_layer_interval", every);
     if (every < 1) return Refuse("no_rope_layer_interval", "1 or more", std::to_string(every));
     for (int64_t i = 0; i < out_.layers; ++i) rotates.push_back((i + 1) % every != 0);
   }

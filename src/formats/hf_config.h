@@ -5,7 +5,6 @@
 //   ballast.norm.plus_one          norm weights are stored minus one
 //   ballast.qkv.per_head           rows of attn_qkv are (kv_head, [its queries, key, value], head_dim)
 //   ballast.rope.layers            by layer: does it rotate (NoPE layers do not)
-//   ballast.rope.short_factor, ballast.rope.long_factor   LongRoPE's divisors (Phi-3)
 //   ballast.hidden_act             the MLP's activation, as config.json spells it
 //   ballast.tie_word_embeddings    the output matrix is the embedding
 // Thread safety: pure function.
@@ -16,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -27,6 +27,8 @@ namespace ballast {
 struct HfConfig {
   const HfFamily* family = nullptr;
   std::vector<TensorFile::Meta> metadata;
+  // Tensors that GGUF files hold and config.json spells out: LongRoPE's divisors.
+  std::vector<std::pair<std::string, std::vector<float>>> made;
   int64_t layers = 0;
   std::optional<bool> tied;  // tie_word_embeddings, when it says
 };

@@ -115,7 +115,8 @@ class ConfigTranslator {
   Status TakeRope();
   Status TakeScaling(const Json& rope);
   Status TakeYarn(const Json& rope, double factor);
-  Status TakeFactors(const Json& rope, std::string_view key);
+  Status TakeLongRope(const Json& rope);
+  Status TakeFactors(const Json& rope, std::string_view key, std::string_view tensor);
   Status TakeNope();
   Result<std::vector<bool>> LocalLayers() const;
   double HeadDim() const {

@@ -54,6 +54,7 @@ Status ConfigTranslator::TakeScaling(const Json& rope) {
   std::string type = young.value_or(old.value_or("default"));
   if (type == "default") return Status();
   if (type == "su") type = "longrope";
+  if (type == "longrope") return TakeLongRope(rope);
   Add("rope.scaling.type", type);
   BALLAST_ASSIGN_OR_RETURN(const std::optional<double> factor, Number(rope, "factor"));
   if (factor.has_value()) Add("rope.scaling.factor", *factor);
@@ -66,9 +67,25 @@ Status ConfigTranslator::TakeScaling(const Json& rope) {
     BALLAST_ASSIGN_OR_RETURN(const std::optional<double> value, Number(rope, key));
     if (value.has_value()) Add(std::string("rope.scaling.") + key, *value);
   }
-  if (type == "yarn") return TakeYarn(rope, factor.value_or(1));
-  BALLAST_RETURN_IF_ERROR(TakeFactors(rope, "short_factor"));
-  return TakeFactors(rope, "long_factor");
+  return type == "yarn" ? TakeYarn(rope, factor.value_or(1)) : Status();
+}
+
+// As GGUF files of Phi-3 have it: two tensors of divisors, the original length and a magnitude.
+Status ConfigTranslator::TakeLongRope(const Json& rope) {
+  BALLAST_ASSIGN_OR_RETURN(std::optional<int64_t> original, Int(rope, "original_max_position_embeddings"));
+  if (!original.has_value()) {
+    BALLAST_ASSIGN_OR_RETURN(original, Int(json_, "original_max_position_embeddings"));
+  }
+  const double length = Added("context_length").value_or(0);
+  const double trained = static_cast<double>(original.value_or(static_cast<int64_t>(length)));
+  if (!(trained > 1)) return Refuse("original_max_position_embeddings", "2 or more", std::to_string(trained));
+  Add("rope.scaling.original_context_length", static_cast<int64_t>(trained));
+  BALLAST_ASSIGN_OR_RETURN(const std::optional<double> given, Number(rope, "attention_factor"));
+  const double scale = length / trained;
+  Add("rope.scaling.attn_factor",
+      given.value_or(scale > 1 ? std::sqrt(1 + std::log(scale) / std::log(trained)) : 1.0));
+  BALLAST_RETURN_IF_ERROR(TakeFactors(rope, "short_factor", "rope_factors_short.weight"));
+  return TakeFactors(rope, "long_factor", "rope_factors_long.weight");
 }
 
 // GGUF's attn_factor multiplies 0.1 ln(factor) + 1; transformers' attention_factor replaces it.
@@ -90,16 +107,17 @@ Status ConfigTranslator::TakeYarn(const Json& rope, double factor) {
   return Status();
 }
 
-Status ConfigTranslator::TakeFactors(const Json& rope, std::string_view key) {
+Status ConfigTranslator::TakeFactors(const Json& rope, std::string_view key, std::string_view tensor) {
   const Json* list = Find(rope, key);
-  if (list == nullptr || list->is_null()) return Status();
-  if (!list->is_array()) return Refuse(key, "a list of numbers", ShownJson(*list));
-  std::vector<double> values;
+  if (list == nullptr || !list->is_array() || list->empty()) {
+    return Refuse(key, "a list of numbers", list == nullptr ? "no such key" : ShownJson(*list));
+  }
+  std::vector<float> values;
   for (const Json& value : *list) {
     if (!value.is_number()) return Refuse(key, "a list of numbers", ShownJson(value));
-    values.push_back(value.get<double>());
+    values.push_back(value.get<float>());
   }
-  Add("ballast.rope." + std::string(key), std::move(values));
+  out_.made.emplace_back(tensor, std::move(values));
   return Status();
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -68,6 +69,7 @@ Status HfFolderReader::ReadAll() {
   if (!config_.family->Is(HfFamily::kOnlyNamed)) {
     BALLAST_RETURN_IF_ERROR(ReadWeights());
     BALLAST_RETURN_IF_ERROR(CheckOutput());
+    BALLAST_RETURN_IF_ERROR(AddMadeTensors());
   } else {
     file_.format_ = "Hugging Face folder";
   }
@@ -203,6 +205,23 @@ Status HfFolderReader::CheckOutput() const {
   if (has_lm_head_ || config_.tied.value_or(true)) return Status();
   return Status::Expected(Code::kModel, file_.path_ + ": tensor lm_head.weight",
                           "one, since tie_word_embeddings is false", "no such tensor");
+}
+
+Status HfFolderReader::AddMadeTensors() {
+  for (const auto& [name, values] : config_.made) {
+    TensorFile::Part part;
+    part.owned.resize(values.size() * sizeof(float));
+    std::memcpy(part.owned.data(), values.data(), part.owned.size());
+    part.bytes = part.owned;
+    TensorInfo tensor;
+    tensor.name = name;
+    tensor.dims = {static_cast<int64_t>(values.size())};
+    tensor.bytes = part.bytes.size();
+    tensor.part = static_cast<uint32_t>(file_.parts_.size());
+    file_.parts_.push_back(std::move(part));
+    BALLAST_CHECK(file_.AddTensor(std::move(tensor)));
+  }
+  return Status();
 }
 
 Status HfFolderReader::AddSideFiles() {

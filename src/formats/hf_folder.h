@@ -38,6 +38,7 @@ class HfFolderReader {
                    size_t* found);
   Status AddEntry(const std::string& shard, uint32_t part, const SafetensorsEntry& entry);
   Status CheckOutput() const;
+  Status AddMadeTensors();
   Status AddChatTemplate();
   Status AddSideFiles();
 

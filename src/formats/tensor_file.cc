@@ -126,14 +126,17 @@ Result<TensorFile> TensorFile::ParseFolder(std::string name,
 
 uint64_t TensorFile::file_bytes() const {
   uint64_t sum = 0;
-  for (const Part& part : parts_) sum += part.bytes.size();
+  for (const Part& part : parts_) sum += part.name.empty() && parts_.size() > 1 ? 0 : part.bytes.size();
   return sum;
 }
 
 std::string TensorFile::ContentHash() const {
   if (parts_.size() == 1 && parts_[0].name.empty()) return Sha256Hex(parts_[0].bytes);
   std::map<std::string_view, std::string> lines;
-  for (const Part& part : parts_) lines[part.name] = Sha256Hex(part.bytes) + "  " + part.name + "\n";
+  for (const Part& part : parts_) {
+    if (part.name.empty()) continue;  // made from the others
+    lines[part.name] = Sha256Hex(part.bytes) + "  " + part.name + "\n";
+  }
   std::string all;
   for (const auto& [name, line] : lines) all += line;
   return Sha256Hex({reinterpret_cast<const uint8_t*>(all.data()), all.size()});

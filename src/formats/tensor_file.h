@@ -81,9 +81,9 @@ class TensorFile {
 
   // One file of the model.
   struct Part {
-    std::string name;                // within the folder; empty for a GGUF file
-    MappedFile mapped;               // empty when the bytes are owned
-    std::vector<uint8_t> owned;      // Parse only
+    std::string name;            // within the folder; empty for a GGUF file, and for bytes made from others
+    MappedFile mapped;           // empty when the bytes are owned
+    std::vector<uint8_t> owned;  // Parse only
     std::span<const uint8_t> bytes;  // of either; neither moves its bytes when this object moves
   };
 

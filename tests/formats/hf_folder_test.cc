@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -100,6 +101,26 @@ TEST(HfFolder, OpenedFromDiskItIsTheSameByFolderOrByFile) {
     file->Touch(file->tensors()[3]);
   }
   std::filesystem::remove_all(folder);
+}
+
+TEST(HfFolder, LongRopesDivisorsAreTensorsAsInGguf) {
+  Files files = Sharded();
+  Json json = LlamaConfig();
+  json["model_type"] = "phi3";
+  json["original_max_position_embeddings"] = 64;
+  json["rope_scaling"] = {{"type", "longrope"}, {"short_factor", {1.0, 1.5}}, {"long_factor", {2.0, 4.0}}};
+  files["config.json"] = Bytes(json.dump());
+  const auto file = TensorFile::ParseFolder("folder", std::move(files));
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const TensorInfo* factors = file->FindTensor("rope_factors_short.weight");
+  ASSERT_NE(factors, nullptr);
+  float second = 0;
+  std::memcpy(&second, file->Data(*factors) + sizeof(float), sizeof(second));
+  EXPECT_EQ(second, 1.5f);
+  EXPECT_EQ(**file->Int("phi3.rope.scaling.original_context_length"), 64);
+  EXPECT_NEAR(**file->Float("phi3.rope.scaling.attn_factor"), std::sqrt(1 + std::log(4) / std::log(64)),
+              1e-9);
+  EXPECT_EQ(file->Find("phi3.rope.scaling.type"), nullptr);
 }
 
 TEST(HfFolder, EveryBadFolderIsOneClearLine) {
