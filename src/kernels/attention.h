@@ -24,6 +24,8 @@ struct AttentionShape {
   KvType kv = KvType::kF32;         // of the window spans
   Compute compute = Compute::kF32;  // kFast may quantise queries for integer dot products with kQ8 keys
   KvType pinned_kv = kv;            // of the pinned spans, which may be kept finer
+  float softcap = 0;                // > 0: scores become softcap * tanh(score / softcap), arXiv 2408.00118
+  const float* slopes = nullptr;    // (heads): ALiBi, arXiv 2108.12409: score -= slope * distance; null: none
 };
 
 // `rows` queries of one stream, in stream order.
@@ -33,6 +35,7 @@ struct AttentionQueries {
   const float* pinned = nullptr;      // (row, head, head_dim): rotated at the in-cache position
   const int64_t* position = nullptr;  // (row): stream position; sees nothing later
   const int64_t* start = nullptr;     // (row): first stream position visible among window spans
+  const int64_t* in_cache = nullptr;  // (row): in-cache position: distances to pinned keys; for slopes only
 };
 
 // One stream's attention in one layer. Writes out: (row, head, head_dim), and sink_mass: (row, head), the

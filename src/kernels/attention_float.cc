@@ -199,8 +199,8 @@ struct Tile {
 };
 
 // Products in tile.scores to weights, merged into the state.
-HWY_NOINLINE void SoftmaxTile(const Item& item, bool pinned, const TileView& view, int64_t first, int queries,
-                              const Tile& tile, float* keep, float* add) {
+HWY_NOINLINE void SoftmaxTile(const Item& item, const KeyBlock& keys, const TileView& view, int64_t first,
+                              int queries, const Tile& tile, float* keep, float* add) {
   const FloatTag d;
   float max[kMaxTile], sum[kMaxTile];
   for (int q = 0; q < queries; ++q) {
@@ -208,7 +208,8 @@ HWY_NOINLINE void SoftmaxTile(const Item& item, bool pinned, const TileView& vie
     const auto score = [&](int i) HWY_ATTR {
       return hn::Mul(hn::Load(d, s + i * kLanes), hn::Load(d, tile.k_scale + i * kLanes));
     };
-    max[q] = BlockScores(view.lo[q], view.hi[q], score, s);
+    max[q] = item.plain() ? BlockScores(view.lo[q], view.hi[q], score, s)
+                          : AdjustedBlockScores(item, keys, first + q, view.lo[q], view.hi[q], score, s);
   }
   for (int q = 0; q < queries; ++q) {
     float* s = tile.scores + q * kBlockKeys;
@@ -218,7 +219,7 @@ HWY_NOINLINE void SoftmaxTile(const Item& item, bool pinned, const TileView& vie
       hn::Store(hn::Mul(hn::Load(d, s + i), hn::Load(d, tile.v_scale + i)), d, s + i);
     }
   }
-  MergeTile(item, pinned, first, queries, max, sum, keep, add);
+  MergeTile(item, item.spans[keys.span].pinned, first, queries, max, sum, keep, add);
 }
 
 // acc[q][column + c] = keep * acc + add * sums[q][c] for `columns` columns.
@@ -251,7 +252,7 @@ HWY_NOINLINE void RunTile(const Item& item, const Block<kType>& block, int64_t f
     ScoreStored<kTile, kType>(query, block.k, count, dim, tile.scores);
   }
   float keep[kTile], add[kTile];
-  SoftmaxTile(item, block.pinned, view, first, kTile, tile, keep, add);
+  SoftmaxTile(item, *block.keys, view, first, kTile, tile, keep, add);
   const float* weights[kTile];
   for (int q = 0; q < kTile; ++q) weights[q] = tile.scores + q * kBlockKeys;
   float* acc = item.state.acc + first * padded;

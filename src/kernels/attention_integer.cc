@@ -274,7 +274,10 @@ HWY_NOINLINE void RunTile(const Item& item, const Block& block, int64_t first) {
       const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale);
       return V{_mm512_mul_ps(scaled, _mm512_load_ps(block.k_scale + 16 * i))};
     };
-    max[q] = BlockScores(view.lo[q], view.hi[q], score, block.scores + q * kBlockKeys);
+    float* scores = block.scores + q * kBlockKeys;
+    max[q] = item.plain()
+                 ? BlockScores(view.lo[q], view.hi[q], score, scores)
+                 : AdjustedBlockScores(item, *block.keys, first + q, view.lo[q], view.hi[q], score, scores);
   }
   for (int q = 0; q < kTile; ++q) {
     __m512i w[kParts];

@@ -57,6 +57,18 @@ struct Item {
     const int64_t head = (row_begin + j / group) * shape->heads + int64_t{kv_head} * group + j % group;
     return (pinned ? q->pinned : q->window) + head * shape->head_dim;
   }
+  bool plain() const { return shape->softcap == 0 && shape->slopes == nullptr; }
+  // ALiBi of query j: its slope, and its distance to key 0 of `block`, in the cache.
+  float Slope(int64_t j) const {
+    return shape->slopes == nullptr ? 0.0f : shape->slopes[int64_t{kv_head} * group + j % group];
+  }
+  float DistanceToFirst(const KeyBlock& block, int64_t j) const {
+    if (shape->slopes == nullptr) return 0;
+    const KvSpan& span = spans[block.span];
+    const int64_t row = row_begin + j / group;
+    const int64_t at = span.pinned ? q->in_cache[row] : q->position[row];
+    return static_cast<float>(at - span.first_position - block.begin);
+  }
   // The keys of `block` that the queries of `row` see: [lo, hi), empty when lo >= hi.
   void Visible(const KeyBlock& block, int64_t row, int* lo, int* hi) const {
     const KvSpan& span = spans[block.span];

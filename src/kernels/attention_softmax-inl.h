@@ -96,6 +96,26 @@ HWY_INLINE float BlockScores(int lo, int hi, const Score& score, float* scores) 
   return std::min(hn::GetLane(hn::MaxOfLanes(d, vmax)), kScoreLimit);
 }
 
+// Soft-capped or ALiBi-biased scores of query j; score(i) as for BlockScores.
+template <class Score>
+HWY_NOINLINE float AdjustedBlockScores(const Item& item, const KeyBlock& block, int64_t j, int lo, int hi,
+                                       const Score& score, float* scores) {
+  const FloatTag d;
+  const float cap = item.shape->softcap;
+  const auto slope = hn::Set(d, item.Slope(j)), distance = hn::Set(d, item.DistanceToFirst(block, j));
+  const auto adjusted = [&](int i) HWY_ATTR {
+    auto s = score(i);
+    if (cap > 0) {
+      const auto e = ExpNegative(hn::Mul(hn::Abs(s), hn::Set(d, -2.0f / cap)));
+      const auto one = hn::Set(d, 1.0f);
+      s = hn::Mul(hn::Set(d, cap), hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), s));
+    }
+    const auto key = hn::ConvertTo(d, hn::Iota(hn::RebindToSigned<FloatTag>(), i * kLanes));
+    return hn::NegMulAdd(slope, hn::Sub(distance, key), s);
+  };
+  return BlockScores(lo, hi, adjusted, scores);
+}
+
 // Second: weight(i, v) takes vector i of exp(score - max). Returns the sum of the weights.
 template <class Weight>
 HWY_INLINE float BlockWeights(const float* scores, float max, const Weight& weight) {

@@ -26,12 +26,15 @@ Weights::~Weights() = default;
 Weights::Weights(Weights&&) noexcept = default;
 Weights& Weights::operator=(Weights&&) noexcept = default;
 
-Weights Weights::Pack(const MatrixView& m, Compute mode, ThreadPool& pool) {
+Weights Weights::Pack(const MatrixView& m, Compute mode, ThreadPool& pool, std::shared_ptr<uint8_t> owner) {
   BALLAST_CHECK(m.cols % Info(m.dtype).block_elements == 0);
   Weights w;
   w.impl_->mode = mode;
   w.impl_->view = m;
-  if (mode == Compute::kF32) return w;
+  if (mode == Compute::kF32) {
+    w.impl_->bytes = std::move(owner);
+    return w;
+  }
   if (IsQuantized(m.dtype)) {
     PackPanels(m, *w.impl_, pool);
     return w;
@@ -142,8 +145,8 @@ void MatMul(const Weights& w, const Activations& x, float* y, int64_t y_stride, 
   MatMulMany({&target, 1}, x, pool);
 }
 
-void MatMulSwiGlu(const Weights& gate, const Weights& up, const Activations& activations, float* y,
-                  float* up_scratch, ThreadPool& pool) {
+void MatMulGated(Activation activation, const Weights& gate, const Weights& up,
+                 const Activations& activations, float* y, float* up_scratch, ThreadPool& pool) {
   const Activations::Impl& x = activations.impl();
   const int64_t n = gate.rows(), units = Units(gate);
   BALLAST_CHECK(gate.impl().mode == x.mode && gate.cols() == x.cols);
@@ -154,7 +157,7 @@ void MatMulSwiGlu(const Weights& gate, const Weights& up, const Activations& act
     RunUnits({&up, up_scratch, n}, x, begin, end);
     const int64_t from = begin * kPanelRows, count = std::min(end * kPanelRows, n) - from;
     for (int64_t r = 0; r < x.rows; ++r) {
-      SiluMul(y + r * n + from, up_scratch + r * n + from, count, y + r * n + from);
+      ActivateMul(activation, y + r * n + from, up_scratch + r * n + from, count, y + r * n + from);
     }
   });
 }

@@ -16,6 +16,7 @@
 #include <span>
 
 #include "base/threads.h"
+#include "kernels/ops.h"
 #include "tensor/tensor.h"
 
 namespace ballast {
@@ -30,9 +31,11 @@ class Weights {
   Weights(Weights&&) noexcept;
   Weights& operator=(Weights&&) noexcept;
 
-  // kF32 keeps `m` (whose bytes must outlive this). kFast copies them into panels; the bytes of `m` are not
-  // needed afterwards. REQUIRES: m.cols is a multiple of m's block size.
-  static Weights Pack(const MatrixView& m, Compute mode, ThreadPool& pool);
+  // kF32 keeps `m`, whose bytes must outlive this, or belong to `owner`, which is then kept too. kFast copies
+  // them into panels; the bytes of `m` are not needed afterwards. REQUIRES: m.cols is a multiple of m's block
+  // size.
+  static Weights Pack(const MatrixView& m, Compute mode, ThreadPool& pool,
+                      std::shared_ptr<uint8_t> owner = nullptr);
 
   int64_t rows() const;
   int64_t cols() const;
@@ -75,10 +78,10 @@ struct MatMulTarget {
 };
 void MatMulMany(std::span<const MatMulTarget> targets, const Activations& x, ThreadPool& pool);
 
-// y = silu(x gate^T) * (x up^T), the first half of a SwiGLU MLP, as one. y: (x rows, gate.rows()),
+// y = activation(x gate^T) * (x up^T), the first half of a gated MLP, as one. y: (x rows, gate.rows()),
 // contiguous; `up_scratch`: the same shape. REQUIRES: gate and up have the same shape.
-void MatMulSwiGlu(const Weights& gate, const Weights& up, const Activations& x, float* y, float* up_scratch,
-                  ThreadPool& pool);
+void MatMulGated(Activation activation, const Weights& gate, const Weights& up, const Activations& x,
+                 float* y, float* up_scratch, ThreadPool& pool);
 
 }  // namespace ballast
 

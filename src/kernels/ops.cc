@@ -70,30 +70,149 @@ HWY_INLINE V Silu(D d, V z) {
   return hn::Div(z, hn::Add(hn::Set(d, 1.0f), e));
 }
 
-void SiluMul(const float* gate, const float* up, int64_t n, float* out) {
+// tanh from one exponential of a number below zero: no overflow, and exact signs.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V TanhOf(D d, V z) {
+  const V e = hn::Exp(d, hn::Max(hn::Mul(hn::Abs(z), hn::Set(d, -2.0f)), hn::Set(d, -88.0f)));
+  const V one = hn::Set(d, 1.0f);
+  return hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), z);
+}
+
+// erf: its Taylor series below 1, Abramowitz and Stegun 7.1.26 (error below 1.5e-7) above.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V ErfOf(D d, V z) {
+  const V a = hn::Abs(z), one = hn::Set(d, 1.0f), z2 = hn::Mul(z, z);
+  // Taylor series to z^19 for |z| < 1: the last term is below 1e-8 there.
+  V p = hn::Set(d, -1.0f / (19.0f * 362880.0f));
+  p = hn::MulAdd(p, z2, hn::Set(d, 1.0f / (17.0f * 40320.0f)));
+  p = hn::MulAdd(p, z2, hn::Set(d, -1.0f / (15.0f * 5040.0f)));
+  p = hn::MulAdd(p, z2, hn::Set(d, 1.0f / (13.0f * 720.0f)));
+  p = hn::MulAdd(p, z2, hn::Set(d, -1.0f / (11.0f * 120.0f)));
+  p = hn::MulAdd(p, z2, hn::Set(d, 1.0f / (9.0f * 24.0f)));
+  p = hn::MulAdd(p, z2, hn::Set(d, -1.0f / (7.0f * 6.0f)));
+  p = hn::MulAdd(p, z2, hn::Set(d, 1.0f / (5.0f * 2.0f)));
+  p = hn::MulAdd(p, z2, hn::Set(d, -1.0f / 3.0f));
+  p = hn::MulAdd(p, z2, one);
+  const V small = hn::Mul(hn::Mul(z, p), hn::Set(d, 1.12837916709551f));  // 2 / sqrt(pi)
+  const V t = hn::Div(one, hn::MulAdd(a, hn::Set(d, 0.3275911f), one));
+  V q = hn::Set(d, 1.061405429f);
+  q = hn::MulAdd(q, t, hn::Set(d, -1.453152027f));
+  q = hn::MulAdd(q, t, hn::Set(d, 1.421413741f));
+  q = hn::MulAdd(q, t, hn::Set(d, -0.284496736f));
+  q = hn::MulAdd(q, t, hn::Set(d, 0.254829592f));
+  const V e = hn::Exp(d, hn::Max(hn::Neg(z2), hn::Set(d, -88.0f)));
+  const V large = hn::CopySign(hn::NegMulAdd(hn::Mul(q, t), e, one), z);
+  return hn::IfThenElse(hn::Lt(a, one), small, large);
+}
+
+template <Activation kActivation, class D, class V = hn::Vec<D>>
+HWY_INLINE V Activated(D d, V z) {
+  if constexpr (kActivation == Activation::kSilu) {
+    return Silu(d, z);
+  } else if constexpr (kActivation == Activation::kGelu) {
+    const V phi = hn::Add(ErfOf(d, hn::Mul(z, hn::Set(d, 0.70710678f))), hn::Set(d, 1.0f));
+    return hn::Mul(hn::Mul(z, hn::Set(d, 0.5f)), phi);
+  } else {
+    const V cubic = hn::MulAdd(hn::Mul(hn::Mul(z, z), z), hn::Set(d, 0.044715f), z);
+    const V t = TanhOf(d, hn::Mul(cubic, hn::Set(d, 0.7978845608f)));
+    return hn::Mul(hn::Mul(z, hn::Set(d, 0.5f)), hn::Add(t, hn::Set(d, 1.0f)));
+  }
+}
+
+// out[i] = f(vector at i of x and y) over n values, the last ones through a padded buffer.
+template <class F>
+HWY_INLINE void MapPairs(const float* x, const float* y, int64_t n, float* out, const F& f) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(hn::Mul(Silu(d, hn::LoadU(d, gate + i)), hn::LoadU(d, up + i)), d, out + i);
-  }
+  for (; i + lanes <= n; i += lanes) hn::StoreU(f(hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, out + i);
   if (i < n) {
     HWY_ALIGN float buffer[2][HWY_MAX_BYTES / sizeof(float)] = {};
-    std::copy(gate + i, gate + n, buffer[0]);
-    std::copy(up + i, up + n, buffer[1]);
-    hn::Store(hn::Mul(Silu(d, hn::Load(d, buffer[0])), hn::Load(d, buffer[1])), d, buffer[0]);
+    std::copy(x + i, x + n, buffer[0]);
+    std::copy(y + i, y + n, buffer[1]);
+    hn::Store(f(hn::Load(d, buffer[0]), hn::Load(d, buffer[1])), d, buffer[0]);
     std::copy(buffer[0], buffer[0] + (n - i), out + i);
   }
 }
 
-void AddInPlace(float* x, const float* y, int64_t n) {
+template <Activation kActivation>
+void ActivateMulAs(const float* gate, const float* up, int64_t n, float* out) {
+  const hn::ScalableTag<float> d;
+  MapPairs(gate, up, n, out,
+           [d](auto g, auto u) HWY_ATTR { return hn::Mul(Activated<kActivation>(d, g), u); });
+}
+
+template <Activation kActivation>
+void ActivateAs(float* x, int64_t n) {
+  const hn::ScalableTag<float> d;
+  MapPairs(x, x, n, x, [d](auto z, auto) HWY_ATTR { return Activated<kActivation>(d, z); });
+}
+
+void ActivateMul(Activation activation, const float* gate, const float* up, int64_t n, float* out) {
+  switch (activation) {
+    case Activation::kSilu:
+      return ActivateMulAs<Activation::kSilu>(gate, up, n, out);
+    case Activation::kGelu:
+      return ActivateMulAs<Activation::kGelu>(gate, up, n, out);
+    case Activation::kGeluTanh:
+      return ActivateMulAs<Activation::kGeluTanh>(gate, up, n, out);
+  }
+}
+
+void Activate(Activation activation, float* x, int64_t n) {
+  switch (activation) {
+    case Activation::kSilu:
+      return ActivateAs<Activation::kSilu>(x, n);
+    case Activation::kGelu:
+      return ActivateAs<Activation::kGelu>(x, n);
+    case Activation::kGeluTanh:
+      return ActivateAs<Activation::kGeluTanh>(x, n);
+  }
+}
+
+void SoftCap(float cap, float* x, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const auto vcap = hn::Set(d, cap), inverse = hn::Set(d, 1.0f / cap);
+  MapPairs(x, x, n, x, [&](auto z, auto) HWY_ATTR { return hn::Mul(TanhOf(d, hn::Mul(z, inverse)), vcap); });
+}
+
+void ScaleInPlace(float* x, int64_t n, float scale) {
+  const hn::ScalableTag<float> d;
+  const auto vscale = hn::Set(d, scale);
+  MapPairs(x, x, n, x, [&](auto z, auto) HWY_ATTR { return hn::Mul(z, vscale); });
+}
+
+void LayerNorm(const float* x, const float* weight, const float* bias, int64_t n, float eps, float* out) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += x[i];
+  const float mean = static_cast<float>(sum / static_cast<double>(n));
+  const auto vmean = hn::Set(d, mean);
+  auto squares = hn::Zero(d);
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, x + i);
+    const auto c = hn::Sub(hn::LoadU(d, x + i), vmean);
+    squares = hn::MulAdd(c, c, squares);
   }
-  for (; i < n; ++i) x[i] += y[i];
+  float variance = hn::GetLane(hn::SumOfLanes(d, squares));
+  for (; i < n; ++i) variance += (x[i] - mean) * (x[i] - mean);
+  const float scale = 1.0f / std::sqrt(variance / static_cast<float>(n) + eps);
+  for (i = 0; i < n; ++i) {
+    out[i] =
+        (x[i] - mean) * scale * (weight == nullptr ? 1.0f : weight[i]) + (bias == nullptr ? 0.0f : bias[i]);
+  }
+}
+
+void AddInPlace(float* x, const float* y, int64_t n, float scale) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto vscale = hn::Set(d, scale);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, y + i), vscale, hn::LoadU(d, x + i)), d, x + i);
+  }
+  for (; i < n; ++i) x[i] += scale * y[i];
 }
 
 float MaxValue(const float* x, int64_t n) {
@@ -154,7 +273,11 @@ HWY_AFTER_NAMESPACE();
 namespace ballast {
 
 HWY_EXPORT(RmsNorm);
-HWY_EXPORT(SiluMul);
+HWY_EXPORT(LayerNorm);
+HWY_EXPORT(ActivateMul);
+HWY_EXPORT(Activate);
+HWY_EXPORT(SoftCap);
+HWY_EXPORT(ScaleInPlace);
 HWY_EXPORT(AddInPlace);
 HWY_EXPORT(LogSumExp);
 HWY_EXPORT(ArgMax);
@@ -163,10 +286,20 @@ HWY_EXPORT(Dot);
 void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* out) {
   HWY_DYNAMIC_DISPATCH(RmsNorm)(x, weight, n, eps, out);
 }
-void SiluMul(const float* gate, const float* up, int64_t n, float* out) {
-  HWY_DYNAMIC_DISPATCH(SiluMul)(gate, up, n, out);
+void LayerNorm(const float* x, const float* weight, const float* bias, int64_t n, float eps, float* out) {
+  HWY_DYNAMIC_DISPATCH(LayerNorm)(x, weight, bias, n, eps, out);
 }
-void AddInPlace(float* x, const float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(AddInPlace)(x, y, n); }
+void ActivateMul(Activation activation, const float* gate, const float* up, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(ActivateMul)(activation, gate, up, n, out);
+}
+void Activate(Activation activation, float* x, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Activate)(activation, x, n);
+}
+void SoftCap(float cap, float* x, int64_t n) { HWY_DYNAMIC_DISPATCH(SoftCap)(cap, x, n); }
+void ScaleInPlace(float* x, int64_t n, float scale) { HWY_DYNAMIC_DISPATCH(ScaleInPlace)(x, n, scale); }
+void AddInPlace(float* x, const float* y, int64_t n, float scale) {
+  HWY_DYNAMIC_DISPATCH(AddInPlace)(x, y, n, scale);
+}
 float LogSumExp(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(LogSumExp)(x, n); }
 int64_t ArgMax(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(ArgMax)(x, n); }
 float Dot(const float* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(Dot)(x, y, n); }

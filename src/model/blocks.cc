@@ -8,10 +8,25 @@
 
 namespace ballast {
 
-bool PreparePositions(std::span<const Segment> segments, const RopeTable& rope, Workspace& ws,
-                      ThreadPool& pool) {
+namespace {
+
+// cos and sin of a row's two positions. a: (4, half).
+void RowAngles(const RopeTable& rope, int64_t position, int64_t in_cache, float* a) {
   const int64_t half = rope.dims / 2;
-  Reserve(ws.angles, ws.rows * 4 * half);
+  rope.Angles(position, a, a + half);
+  if (in_cache == position) {
+    std::memcpy(a + 2 * half, a, static_cast<size_t>(2 * half) * sizeof(float));
+  } else {
+    rope.Angles(in_cache, a + 2 * half, a + 3 * half);
+  }
+}
+
+}  // namespace
+
+bool PreparePositions(std::span<const Segment> segments, std::span<const RopeTable> ropes, Workspace& ws,
+                      ThreadPool& pool) {
+  const int64_t angles = ropes.empty() ? 0 : 2 * ropes[0].dims;
+  Reserve(ws.angles, static_cast<int64_t>(ropes.size()) * ws.rows * angles);
   Reserve(ws.position, ws.rows);
   Reserve(ws.start, ws.rows);
   Reserve(ws.in_cache, ws.rows);
@@ -27,13 +42,10 @@ bool PreparePositions(std::span<const Segment> segments, const RopeTable& rope, 
     }
   }
   pool.For(ws.rows, 16, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      float* a = ws.angles.data() + r * 4 * half;
-      rope.Angles(ws.position[r], a, a + half);
-      if (ws.in_cache[r] == ws.position[r]) {
-        std::memcpy(a + 2 * half, a, static_cast<size_t>(2 * half) * sizeof(float));
-      } else {
-        rope.Angles(ws.in_cache[r], a + 2 * half, a + 3 * half);
+    for (size_t table = 0; table < ropes.size(); ++table) {
+      float* at = ws.angles.data() + static_cast<int64_t>(table) * ws.rows * angles;
+      for (int64_t r = begin; r < end; ++r) {
+        RowAngles(ropes[table], ws.position[r], ws.in_cache[r], at + r * angles);
       }
     }
   });
@@ -58,6 +70,7 @@ int64_t KeepOutputs(std::span<const Segment> segments, int64_t embed, int64_t q_
       ws.output[row] = i < first ? -1 : kept;
       if (i < first) continue;
       MoveRow(ws.hidden.data(), row, kept, embed);
+      MoveRow(ws.normed.data(), row, kept, embed);
       MoveRow(ws.attended.data(), row, kept, q_dims);
       ++kept;
     }
@@ -80,15 +93,16 @@ const float* GatherHidden(std::span<const int64_t> rows, int64_t embed, Workspac
   return ws.normed.data();
 }
 
-void RotateQueriesAndKeys(const ModelConfig& config, const RopeTable& rope, bool same_positions,
+void RotateQueriesAndKeys(const ModelConfig& config, const RopeTable& rope, int index, bool same_positions,
                           Workspace& ws, ThreadPool& pool) {
   const int64_t half = rope.dims / 2;
+  const float* angles = ws.angles.data() + index * ws.rows * 4 * half;
   const int64_t q_dims = static_cast<int64_t>(config.heads) * config.head_dim;
   const int64_t k_dims = static_cast<int64_t>(config.kv_heads) * config.head_dim;
   if (!same_positions) Reserve(ws.q_pinned, ws.rows * q_dims);
   pool.For(ws.rows, 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      const float* a = ws.angles.data() + r * 4 * half;
+      const float* a = angles + r * 4 * half;
       float* q = ws.q.data() + r * q_dims;
       float* k = ws.k.data() + r * k_dims;
       if (!same_positions) {
@@ -182,7 +196,7 @@ void AttendThroughCaches(std::span<const Segment> segments, int layer, Attention
     ws.attention_jobs[i] = {
         shape,
         {n, q, same_positions ? q : ws.q_pinned.data() + row * q_dims, ws.position.data() + row,
-         ws.start.data() + row},
+         ws.start.data() + row, ws.in_cache.data() + row},
         rows.spans.view(),
         ws.attended.data() + row * q_dims,
         ws.sink_mass.data() + (static_cast<int64_t>(layer) * ws.rows + row) * shape.heads};

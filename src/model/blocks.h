@@ -10,22 +10,24 @@
 
 namespace ballast {
 
-// Fills ws.position and ws.angles for the rows of `segments`: cos and sin of each row's stream position
-// (window keys and its own key) and of its in-cache position (pinned keys). See docs/law.md. Returns true
-// when the two agree everywhere, so that one rotated query serves both.
-bool PreparePositions(std::span<const Segment> segments, const RopeTable& rope, Workspace& ws,
+// Fills ws.position, ws.in_cache and, for each of `ropes`, ws.angles for the rows of `segments`: cos and sin
+// of each row's stream position (window keys and its own key) and of its in-cache position (pinned keys). See
+// docs/law.md. Returns true when the two agree everywhere, so that one rotated query serves both. REQUIRES:
+// all of `ropes` have the same number of dimensions.
+bool PreparePositions(std::span<const Segment> segments, std::span<const RopeTable> ropes, Workspace& ws,
                       ThreadPool& pool);
 
 // Before the last layer's rows are only needed for themselves (after its attention): moves the wanted rows
-// (Segment::outputs) of ws.hidden and ws.attended (q_dims each) together, notes where they went in ws.output,
-// and returns how many there are.
+// (Segment::outputs) of ws.hidden, ws.normed and ws.attended (q_dims each) together, notes where they went in
+// ws.output, and returns how many there are.
 int64_t KeepOutputs(std::span<const Segment> segments, int64_t embed, int64_t q_dims, Workspace& ws);
 // The final states of `rows`, contiguous: (rows.size(), embed). In place where they follow each other, else
 // gathered in ws.normed.
 const float* GatherHidden(std::span<const int64_t> rows, int64_t embed, Workspace& ws);
 
-// Rotates ws.q into ws.q (stream position) and ws.q_pinned (in-cache position), and ws.k in place.
-void RotateQueriesAndKeys(const ModelConfig& config, const RopeTable& rope, bool same_positions,
+// Rotates ws.q into ws.q (stream position) and ws.q_pinned (in-cache position), and ws.k in place. `index`:
+// of the table among those of PreparePositions.
+void RotateQueriesAndKeys(const ModelConfig& config, const RopeTable& rope, int index, bool same_positions,
                           Workspace& ws, ThreadPool& pool);
 
 // One layer's attention for all segments, whose rows follow each other in the workspace: stores the new keys

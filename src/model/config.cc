@@ -4,64 +4,11 @@
 #include <string_view>
 #include <utility>
 
+#include "model/config_reader.h"
 #include "model/families.h"
 
 namespace ballast {
 namespace {
-
-// Reads "<architecture>.<suffix>" keys and turns absences and absurd values into one clear line.
-class ConfigReader {
- public:
-  ConfigReader(const TensorFile& file, std::string architecture)
-      : file_(file), prefix_(std::move(architecture) + ".") {}
-
-  // An integer in [low, high]; `fallback` when absent, unless it is below `low`: then the key is required.
-  Status Int(std::string_view suffix, int64_t low, int64_t high, int64_t fallback, int64_t& out) const {
-    const std::string key = prefix_ + std::string(suffix);
-    BALLAST_ASSIGN_OR_RETURN(const std::optional<int64_t> value, file_.Int(key));
-    if (!value && fallback < low) return Missing(key, "an integer");
-    out = value.value_or(fallback);
-    if (value && (out < low || out > high)) {
-      return Status::Expected(Code::kModel, file_.path() + ": " + key,
-                              std::to_string(low) + " to " + std::to_string(high), std::to_string(out));
-    }
-    return Status();
-  }
-  Status Int(std::string_view suffix, int64_t low, int64_t high, int64_t fallback, int& out) const {
-    int64_t wide = 0;
-    BALLAST_RETURN_IF_ERROR(Int(suffix, low, high, fallback, wide));
-    out = static_cast<int>(wide);
-    return Status();
-  }
-  // A finite number above zero.
-  Status Positive(std::string_view suffix, double fallback, double& out) const {
-    const std::string key = prefix_ + std::string(suffix);
-    BALLAST_ASSIGN_OR_RETURN(const std::optional<double> value, file_.Float(key));
-    if (!value && fallback <= 0) return Missing(key, "a number");
-    out = value.value_or(fallback);
-    if (!std::isfinite(out) || out <= 0) {
-      return Status::Expected(Code::kModel, file_.path() + ": " + key, "a finite number above 0",
-                              std::to_string(out));
-    }
-    return Status();
-  }
-  Result<std::optional<std::string>> String(std::string_view suffix) const {
-    return file_.String(prefix_ + std::string(suffix));
-  }
-  bool Has(std::string_view suffix) const { return file_.Find(prefix_ + std::string(suffix)) != nullptr; }
-
-  Status Refuse(std::string_view suffix, std::string_view expected, std::string_view found) const {
-    return Status::Expected(Code::kModel, file_.path() + ": " + prefix_ + std::string(suffix), expected,
-                            found);
-  }
-
- private:
-  Status Missing(const std::string& key, std::string_view what) const {
-    return Status::Expected(Code::kModel, file_.path() + ": " + key, what, "no such key");
-  }
-  const TensorFile& file_;
-  std::string prefix_;
-};
 
 // "rope.scaling.*": fixed-frequency scalings obey the law of the cache as they are.
 Status ReadRopeScaling(const ConfigReader& reader, int64_t trained_context, RopeScaling& scaling) {
@@ -129,8 +76,50 @@ Status ReadSizes(const ConfigReader& reader, ModelConfig& c) {
 
 }  // namespace
 
-Result<ModelConfig> ReadConfig(const TensorFile& file) {
-  ModelConfig c;
+namespace {
+
+// What most families share; theirs to change.
+Status SharedPlan(const ConfigReader& reader, const Family& family, const ModelConfig& c, DecoderPlan& plan) {
+  plan.norm = family.norm;
+  const std::string_view eps =
+      family.norm == NormKind::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
+  BALLAST_RETURN_IF_ERROR(reader.Positive(eps, -1, plan.norm_eps));
+  plan.layers.resize(static_cast<size_t>(c.layers));
+  RopePlan rope;
+  rope.base = c.rope_base;
+  rope.scaling = c.rope_scaling;
+  plan.ropes = {rope};
+  return Status();
+}
+
+Status ReadRope(const ConfigReader& reader, ModelConfig& c) {
+  BALLAST_RETURN_IF_ERROR(reader.Int("rope.dimension_count", 2, c.head_dim, c.head_dim, c.rope_dims));
+  if (c.rope_dims % 2 != 0)
+    return reader.Refuse("rope.dimension_count", "an even number", std::to_string(c.rope_dims));
+  BALLAST_RETURN_IF_ERROR(reader.Positive("rope.freq_base", 10000.0, c.rope_base));
+  BALLAST_RETURN_IF_ERROR(ReadRopeScaling(reader, c.trained_context, c.rope_scaling));
+  // Weights from other formats may keep the pairs of a rotation apart where GGUF files keep them together.
+  BALLAST_ASSIGN_OR_RETURN(const std::optional<bool> half_split,
+                           reader.file().Bool("ballast.rope.half_split"));
+  if (half_split.value_or(false)) c.rope_form = RopeForm::kHalfSplit;
+  return Status();
+}
+
+void CountLayers(const DecoderPlan& plan, ModelConfig& c) {
+  for (const LayerPlan& layer : plan.layers) {
+    if (layer.local_window > 0) {
+      ++c.local_layers;
+      c.local_window = layer.local_window;
+    }
+    if (layer.rope < 0 && plan.slopes.empty()) ++c.nope_layers;
+  }
+}
+
+}  // namespace
+
+Result<ModelPlan> ReadModelPlan(const TensorFile& file) {
+  ModelPlan out;
+  ModelConfig& c = out.config;
   BALLAST_ASSIGN_OR_RETURN(const std::optional<std::string> architecture,
                            file.String("general.architecture"));
   if (!architecture) {
@@ -138,10 +127,10 @@ Result<ModelConfig> ReadConfig(const TensorFile& file) {
   }
   c.architecture = *architecture;
   const Family* family = FindFamily(c.architecture);
-  if (family == nullptr || !family->runs) {
+  if (family == nullptr || family->plan == nullptr) {
     return Status::Expected(Code::kModel, file.path() + ": general.architecture",
                             "one of " + RunnableFamilies(), c.architecture,
-                            family == nullptr ? "" : std::string(family->note));
+                            family == nullptr ? "" : "`ballast inspect` says more");
   }
   c.rope_form = family->rope_form;
   BALLAST_ASSIGN_OR_RETURN(const std::optional<std::string> name, file.String("general.name"));
@@ -149,22 +138,22 @@ Result<ModelConfig> ReadConfig(const TensorFile& file) {
 
   const ConfigReader reader(file, c.architecture);
   BALLAST_RETURN_IF_ERROR(ReadSizes(reader, c));
-  double eps = 0;
-  BALLAST_RETURN_IF_ERROR(reader.Positive("attention.layer_norm_rms_epsilon", -1, eps));
-  c.rms_eps = static_cast<float>(eps);
-  BALLAST_RETURN_IF_ERROR(reader.Int("rope.dimension_count", 2, c.head_dim, c.head_dim, c.rope_dims));
-  if (c.rope_dims % 2 != 0)
-    return reader.Refuse("rope.dimension_count", "an even number", std::to_string(c.rope_dims));
-  BALLAST_RETURN_IF_ERROR(reader.Positive("rope.freq_base", 10000.0, c.rope_base));
-  BALLAST_RETURN_IF_ERROR(ReadRopeScaling(reader, c.trained_context, c.rope_scaling));
-
+  BALLAST_RETURN_IF_ERROR(ReadRope(reader, c));
   const TensorInfo* embedding = file.FindTensor("token_embd.weight");
   if (embedding == nullptr || embedding->dims.size() != 2) {
     return Status::Expected(Code::kModel, file.path() + ": token_embd.weight", "a matrix",
                             embedding == nullptr ? "no such tensor" : "another shape");
   }
   c.vocab = embedding->dims[1];
-  return c;
+  BALLAST_RETURN_IF_ERROR(SharedPlan(reader, *family, c, out.plan));
+  BALLAST_RETURN_IF_ERROR(family->plan(reader, c, out.plan));
+  CountLayers(out.plan, c);
+  return out;
+}
+
+Result<ModelConfig> ReadConfig(const TensorFile& file) {
+  BALLAST_ASSIGN_OR_RETURN(ModelPlan plan, ReadModelPlan(file));
+  return std::move(plan.config);
 }
 
 }  // namespace ballast

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "formats/tensor_file.h"
 #include "kernels/rope.h"
+#include "model/decoder_plan.h"
 
 namespace ballast {
 
@@ -23,15 +24,22 @@ struct ModelConfig {
   int64_t ffn = 0;    // inner size of the MLP
   int64_t vocab = 0;
   int64_t trained_context = 0;  // tokens
-  float rms_eps = 1e-5f;
+  int local_layers = 0;         // layers trained with a window of their own ...
+  int64_t local_window = 0;     // ... of so many tokens
+  int nope_layers = 0;          // layers that do not rotate
   int rope_dims = 0;
   double rope_base = 10000;
   RopeForm rope_form = RopeForm::kInterleaved;
   RopeScaling rope_scaling;
 };
 
-// Reads and checks the metadata of a Llama-family file ("llama", "qwen2", ...). kModel errors.
-Result<ModelConfig> ReadConfig(const TensorFile& file);
+// Reads and checks the metadata of a file of a family that runs. kModel errors.
+struct ModelPlan {
+  ModelConfig config;
+  DecoderPlan plan;
+};
+Result<ModelPlan> ReadModelPlan(const TensorFile& file);
+Result<ModelConfig> ReadConfig(const TensorFile& file);  // without the plan
 
 // Whether Ballast can stream a model, without loading it.
 struct Streamability {

@@ -1,6 +1,7 @@
 #include "model/families.h"
 
 #include <cstdio>
+#include <variant>
 
 #include "model/config.h"
 
@@ -11,48 +12,57 @@ using P = Family::Positions;
 constexpr std::string_view kLater = "streamable in principle; this version does not run the family yet";
 
 constexpr Family kFamilies[] = {
-    {"llama", P::kRope, true, RopeForm::kInterleaved, ""},
-    {"qwen2", P::kRope, true, RopeForm::kHalfSplit, ""},
-    {"qwen3", P::kRope, false, RopeForm::kHalfSplit, kLater},
-    {"gemma", P::kRope, false, RopeForm::kHalfSplit, kLater},
-    {"gemma2", P::kRope, false, RopeForm::kHalfSplit, kLater},
-    {"gemma3", P::kRope, false, RopeForm::kHalfSplit, kLater},
-    {"phi2", P::kRope, false, RopeForm::kHalfSplit, kLater},
-    {"phi3", P::kRope, false, RopeForm::kHalfSplit, kLater},
-    {"smollm3", P::kRope, false, RopeForm::kInterleaved, kLater},
-    {"stablelm", P::kRope, false, RopeForm::kHalfSplit, kLater},
-    {"gptneox", P::kRope, false, RopeForm::kHalfSplit, kLater},
-    {"gptj", P::kRope, false, RopeForm::kInterleaved, kLater},
-    {"falcon", P::kRope, false, RopeForm::kHalfSplit, kLater},
-    {"olmo2", P::kRope, false, RopeForm::kHalfSplit, kLater},
-    {"granite", P::kRope, false, RopeForm::kInterleaved, kLater},
-    {"command-r", P::kRope, false, RopeForm::kInterleaved, kLater},
-    {"cohere2", P::kRope, false, RopeForm::kInterleaved, kLater},
-    {"gpt-oss", P::kRope, false, RopeForm::kHalfSplit, kLater},
-    {"mpt", P::kAlibi, false, RopeForm::kHalfSplit, kLater},
-    {"bloom", P::kAlibi, false, RopeForm::kHalfSplit, kLater},
-    {"deepseek2", P::kMla, false, RopeForm::kInterleaved, kLater},
-    {"gpt2", P::kLearned, false, RopeForm::kHalfSplit, ""},
-    {"opt", P::kLearned, false, RopeForm::kHalfSplit, ""},
-    {"starcoder", P::kLearned, false, RopeForm::kHalfSplit, ""},
-    {"bert", P::kEncoder, false, RopeForm::kHalfSplit, ""},
-    {"nomic-bert", P::kEncoder, false, RopeForm::kHalfSplit, ""},
-    {"t5", P::kEncoder, false, RopeForm::kHalfSplit, ""},
-    {"mamba", P::kRecurrent, false, RopeForm::kHalfSplit, ""},
-    {"mamba2", P::kRecurrent, false, RopeForm::kHalfSplit, ""},
-    {"rwkv6", P::kRecurrent, false, RopeForm::kHalfSplit, ""},
-    {"rwkv7", P::kRecurrent, false, RopeForm::kHalfSplit, ""},
+    {"llama", "Llama 1 to 3, Mistral, SmolLM 1 and 2, TinyLlama, Yi", P::kRope, PlanLlama,
+     RopeForm::kInterleaved, NormKind::kRms},
+    {"smollm3", "SmolLM3", P::kRope, PlanSmolLm3, RopeForm::kInterleaved, NormKind::kRms},
+    {"granite", "Granite 3", P::kRope, PlanGranite, RopeForm::kInterleaved, NormKind::kRms},
+    {"qwen2", "Qwen2, Qwen2.5", P::kRope, PlanQwen2, RopeForm::kHalfSplit, NormKind::kRms},
+    {"qwen3", "Qwen3", P::kRope, PlanQwen3, RopeForm::kHalfSplit, NormKind::kRms},
+    {"gemma", "Gemma", P::kRope, PlanGemma, RopeForm::kHalfSplit, NormKind::kRms},
+    {"gemma2", "Gemma 2", P::kRope, PlanGemma2, RopeForm::kHalfSplit, NormKind::kRms},
+    {"gemma3", "Gemma 3 (text)", P::kRope, PlanGemma3, RopeForm::kHalfSplit, NormKind::kRms},
+    {"phi2", "Phi-1.5, Phi-2", P::kRope, PlanPhi2, RopeForm::kHalfSplit, NormKind::kLayer},
+    {"phi3", "Phi-3, Phi-3.5, Phi-4", P::kRope, PlanPhi3, RopeForm::kHalfSplit, NormKind::kRms},
+    {"gptneox", "GPT-NeoX, Pythia, Dolly", P::kRope, PlanGptNeoX, RopeForm::kHalfSplit, NormKind::kLayer},
+    {"starcoder2", "StarCoder2", P::kRope, PlanStarCoder2, RopeForm::kHalfSplit, NormKind::kLayer},
+    {"falcon", "Falcon 7B, 40B", P::kRope, PlanFalcon, RopeForm::kHalfSplit, NormKind::kLayer},
+    {"mpt", "MPT", P::kAlibi, PlanMpt, RopeForm::kHalfSplit, NormKind::kLayer},
+    {"stablelm", "StableLM 2, StableLM 3B", P::kRope, PlanStableLm, RopeForm::kHalfSplit, NormKind::kLayer},
+    {"olmo2", "OLMo-2", P::kRope, PlanOlmo2, RopeForm::kHalfSplit, NormKind::kRms},
+    {"command-r", "Command-R, Aya", P::kRope, PlanCohere, RopeForm::kInterleaved, NormKind::kLayer},
+    {"cohere2", "Command-R7B", P::kRope, PlanCohere2, RopeForm::kInterleaved, NormKind::kLayer},
+    {"gptj", "GPT-J", P::kRope, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
+    {"gpt-oss", "gpt-oss", P::kRope, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
+    {"bloom", "BLOOM", P::kAlibi, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
+    {"deepseek2", "DeepSeek V2, V3", P::kMla, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
+    {"gpt2", "GPT-2", P::kLearned, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
+    {"opt", "OPT", P::kLearned, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
+    {"starcoder", "StarCoder", P::kLearned, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
+    {"bert", "BERT", P::kEncoder, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
+    {"nomic-bert", "Nomic BERT", P::kEncoder, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
+    {"t5", "T5", P::kEncoder, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
+    {"mamba", "Mamba", P::kRecurrent, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
+    {"mamba2", "Mamba 2", P::kRecurrent, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
+    {"rwkv6", "RWKV 6", P::kRecurrent, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
+    {"rwkv7", "RWKV 7", P::kRecurrent, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
 };
+
+std::string DescribeRope(const ModelConfig& config) {
+  char text[128];
+  std::snprintf(text, sizeof text, "RoPE, %d of %d dimensions, base %.0f", config.rope_dims, config.head_dim,
+                config.rope_base);
+  std::string out = text;
+  if (config.nope_layers > 0) {
+    std::snprintf(text, sizeof text, "; %d of %d layers do not rotate", config.nope_layers, config.layers);
+    out += text;
+  }
+  return out;
+}
 
 std::string DescribePositions(const Family& family, const ModelConfig* config) {
   switch (family.positions) {
-    case P::kRope: {
-      if (config == nullptr) return "RoPE";
-      char text[128];
-      std::snprintf(text, sizeof text, "RoPE, %d of %d dimensions, base %.0f", config->rope_dims,
-                    config->head_dim, config->rope_base);
-      return text;
-    }
+    case P::kRope:
+      return config == nullptr ? "RoPE" : DescribeRope(*config);
     case P::kAlibi:
       return "ALiBi";
     case P::kLearned:
@@ -67,7 +77,19 @@ std::string DescribePositions(const Family& family, const ModelConfig* config) {
   return "unknown";
 }
 
+// " It has 15 layers with a trained window of 512, ...", or nothing.
+std::string DescribeLocal(const ModelConfig& config) {
+  if (config.local_layers == 0) return "";
+  char text[192];
+  std::snprintf(text, sizeof text,
+                "; %d of %d layers keep their trained window of %lld tokens, which no policy changes",
+                config.local_layers, config.layers, static_cast<long long>(config.local_window));
+  return text;
+}
+
 }  // namespace
+
+std::span<const Family> AllFamilies() { return kFamilies; }
 
 const Family* FindFamily(std::string_view architecture) {
   for (const Family& f : kFamilies) {
@@ -79,11 +101,33 @@ const Family* FindFamily(std::string_view architecture) {
 std::string RunnableFamilies() {
   std::string out;
   for (const Family& f : kFamilies) {
-    if (!f.runs) continue;
+    if (f.plan == nullptr) continue;
     if (!out.empty()) out += ", ";
     out += f.architecture;
   }
   return out;
+}
+
+Status ReadLocalLayers(const ConfigReader& reader, int64_t default_pattern, DecoderPlan& plan) {
+  int64_t window = 0, pattern = default_pattern;
+  BALLAST_RETURN_IF_ERROR(reader.Int("attention.sliding_window", 0, int64_t{1} << 32, 0, window));
+  if (window == 0) return Status();
+  const std::vector<bool>* per_layer = nullptr;
+  if (const MetaValue* value = reader.Find("attention.sliding_window_pattern")) {
+    per_layer = std::get_if<std::vector<bool>>(value);
+    if (per_layer == nullptr) {
+      BALLAST_RETURN_IF_ERROR(
+          reader.Int("attention.sliding_window_pattern", 0, 4096, default_pattern, pattern));
+    } else if (per_layer->size() != plan.layers.size()) {
+      return reader.Refuse("attention.sliding_window_pattern", std::to_string(plan.layers.size()) + " values",
+                           std::to_string(per_layer->size()));
+    }
+  }
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    const bool every = pattern == 0 || (static_cast<int64_t>(i) + 1) % pattern != 0;
+    if (per_layer != nullptr ? (*per_layer)[i] : every) plan.layers[i].local_window = window;
+  }
+  return Status();
 }
 
 Streamability CheckStreamable(const TensorFile& file) {
@@ -120,15 +164,16 @@ Streamability CheckStreamable(const TensorFile& file) {
       break;
   }
   s.streamable = true;
-  if (!family->runs) {
-    s.reason = std::string(family->note);
+  if (family->plan == nullptr) {
+    s.reason = std::string(kLater);
   } else if (!config.ok()) {
     s.streamable = false;
     s.reason = config.status().message();
   } else {
     s.loadable = true;
     s.reason =
-        "positions are relative inside the cache: pinned sinks and a sliding window reproduce them exactly";
+        "positions are relative inside the cache: pinned sinks and a sliding window reproduce them exactly" +
+        DescribeLocal(*config);
   }
   return s;
 }

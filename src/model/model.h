@@ -41,7 +41,8 @@ struct Workspace {
   std::vector<float> attended;   // (row, head, head_dim)
   std::vector<float> gate, up;   // (row, ffn)
   std::vector<float> projected;  // (row, embed)
-  std::vector<float> angles;  // (row, 4, rope_dims / 2): cos, sin at the stream and at the in-cache position
+  std::vector<float>
+      angles;  // (table, row, 4, rope_dims / 2): cos, sin at the stream and at the in-cache position
   std::vector<int64_t> position;  // (row)
   std::vector<int64_t> in_cache;  // (row): in-cache position
   std::vector<int64_t> start;     // (row): of the layer at hand

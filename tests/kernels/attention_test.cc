@@ -76,7 +76,7 @@ struct Call {
   AttentionShape shape;
   std::vector<KvSpan> spans;
   std::vector<float> window, pinned;  // (row, head, dim)
-  std::vector<int64_t> position, start;
+  std::vector<int64_t> position, start, in_cache;
   std::vector<float> out, mass;
 
   int64_t rows() const { return static_cast<int64_t>(position.size()); }
@@ -97,8 +97,12 @@ struct Call {
     const int64_t row = int64_t{shape.heads} * shape.head_dim;
     out.resize(rows() * row, -7.0f);
     mass.resize(rows() * shape.heads, -7.0f);
-    const AttentionQueries q{end - begin, window.data() + begin * row, pinned.data() + begin * row,
-                             position.data() + begin, start.data() + begin};
+    const AttentionQueries q{end - begin,
+                             window.data() + begin * row,
+                             pinned.data() + begin * row,
+                             position.data() + begin,
+                             start.data() + begin,
+                             in_cache.empty() ? nullptr : in_cache.data() + begin};
     const AttentionJob job{shape, q, spans, out.data() + begin * row, mass.data() + begin * shape.heads};
     Attention({&job, 1}, scratch, pool);
   }
@@ -125,7 +129,12 @@ void Define(const Call& call, int64_t row, int head, std::vector<double>& out, d
       double score = 0;
       for (int i = 0; i < dim; ++i)
         score += q[i] * Element(span.pinned ? shape.pinned_kv : shape.kv, span.k, at, dim, i);
-      keys.push_back({score * shape.scale, &span, at});
+      score *= shape.scale;
+      if (shape.softcap > 0) score = shape.softcap * std::tanh(score / shape.softcap);
+      if (shape.slopes != nullptr)
+        score -= double{shape.slopes[head]} *
+                 static_cast<double>((span.pinned ? call.in_cache[row] : call.position[row]) - p);
+      keys.push_back({score, &span, at});
       max = std::max(max, keys.back().score);
     }
   }
@@ -229,6 +238,29 @@ TEST_P(AttentionTest, MatchesTheDefinition) {
                      << KvTypeName(kv) << " " << static_cast<int>(compute) << " heads " << s.heads << "/"
                      << s.kv_heads << " dim " << s.dim << " rows " << s.rows);
         ExpectDefinition(call, Tolerance(call.shape));
+      }
+    }
+  }
+}
+
+// Soft-capped scores (Gemma 2), and ALiBi (MPT), whose distances to pinned keys are those inside the cache.
+TEST_P(AttentionTest, SoftCapsAndAlibiMatchTheirDefinition) {
+  std::mt19937 generator(9);
+  const std::vector<float> slopes = {0.5f, 0.25f, 0.0625f, 0.01f, 0.003f, 1.0f};
+  for (KvType kv : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
+    for (Compute compute : {Compute::kF32, Compute::kFast}) {
+      for (int64_t rows : {1, 40}) {
+        for (int mode = 0; mode < 3; ++mode) {
+          std::deque<SpanStore> stores;
+          Call call = RandomCall({6, 2, 64, 0, kv, compute}, rows, 200, stores, generator);
+          if (mode != 1) call.shape.softcap = 5;
+          if (mode != 0) call.shape.slopes = slopes.data();
+          for (int64_t r = 0; r < rows; ++r) call.in_cache.push_back(270 + r);
+          call.Run();
+          SCOPED_TRACE(testing::Message() << KvTypeName(kv) << " rows " << rows << " mode " << mode);
+          // Distances up to some hundreds times a slope of 1: float keeps them to 3e-5.
+          ExpectDefinition(call, Tolerance(call.shape) + 2e-4);
+        }
       }
     }
   }

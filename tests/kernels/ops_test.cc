@@ -72,14 +72,14 @@ TEST_P(Ops, SiluMulMatchesItsDefinitionAndAliases) {
   for (int64_t n : kSizes) {
     const auto gate = Normal(n, 8, 5), up = Normal(n, 1, 6);
     std::vector<float> out(n);
-    SiluMul(gate.data(), up.data(), n, out.data());
+    ActivateMul(Activation::kSilu, gate.data(), up.data(), n, out.data());
     for (int64_t i = 0; i < n; ++i) {
       const double expected = double{gate[i]} / (1 + std::exp(-double{gate[i]})) * up[i];
       EXPECT_NEAR(out[i], expected, 1e-6 * std::abs(expected) + 1e-30) << n << " " << i;
     }
     auto in_gate = gate, in_up = up;
-    SiluMul(in_gate.data(), up.data(), n, in_gate.data());
-    SiluMul(gate.data(), in_up.data(), n, in_up.data());
+    ActivateMul(Activation::kSilu, in_gate.data(), up.data(), n, in_gate.data());
+    ActivateMul(Activation::kSilu, gate.data(), in_up.data(), n, in_up.data());
     EXPECT_EQ(in_gate, out);
     EXPECT_EQ(in_up, out);
   }
@@ -88,11 +88,70 @@ TEST_P(Ops, SiluMulMatchesItsDefinitionAndAliases) {
 TEST_P(Ops, SiluMulOfExtremesIsFinite) {
   const std::vector<float> gate = {-1e30f, -200, -90, -88, 0, 88, 200, 1e30f};
   std::vector<float> up(gate.size(), 1.0f), out(gate.size());
-  SiluMul(gate.data(), up.data(), static_cast<int64_t>(gate.size()), out.data());
+  ActivateMul(Activation::kSilu, gate.data(), up.data(), static_cast<int64_t>(gate.size()), out.data());
   for (size_t i = 0; i < gate.size(); ++i) {
     EXPECT_TRUE(std::isfinite(out[i])) << gate[i];
     EXPECT_NEAR(out[i], std::max(gate[i], 0.0f), 1e-30f);
   }
+}
+
+TEST_P(Ops, LayerNormMatchesItsDefinition) {
+  for (int64_t n : kSizes) {
+    auto x = Normal(n, 3, 13);
+    for (float& v : x) v += 100;  // a mean far from zero must not cost digits
+    const auto w = Normal(n, 1, 14), b = Normal(n, 1, 15);
+    double mean = 0, variance = 0;
+    for (float v : x) mean += v;
+    mean /= static_cast<double>(n);
+    for (float v : x) variance += (v - mean) * (v - mean);
+    const double scale = 1 / std::sqrt(variance / static_cast<double>(n) + 1e-5);
+    std::vector<float> out(n), plain(n);
+    LayerNorm(x.data(), w.data(), b.data(), n, 1e-5f, out.data());
+    LayerNorm(x.data(), nullptr, nullptr, n, 1e-5f, plain.data());
+    for (int64_t i = 0; i < n; ++i) {
+      EXPECT_NEAR(plain[i], (x[i] - mean) * scale, 2e-5) << n << " " << i;
+      EXPECT_NEAR(out[i], (x[i] - mean) * scale * w[i] + b[i], 1e-4) << n << " " << i;
+    }
+    LayerNorm(x.data(), w.data(), b.data(), n, 1e-5f, x.data());
+    EXPECT_EQ(x, out);
+  }
+}
+
+TEST_P(Ops, ActivationsMatchTheirDefinitions) {
+  std::vector<float> x = Normal(1000, 3, 16);
+  for (float v = -12; v < 12; v += 0.01f) x.push_back(v);
+  for (float v : {-1e30f, -200.0f, 0.0f, 1e-20f, 200.0f, 1e30f}) x.push_back(v);
+  const int64_t n = static_cast<int64_t>(x.size());
+  const std::vector<float> ones(x.size(), 1.0f);
+  std::vector<float> out(x.size());
+  for (Activation a : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
+    ActivateMul(a, x.data(), ones.data(), n, out.data());
+    auto alone = x;
+    Activate(a, alone.data(), n);
+    EXPECT_EQ(alone, out);
+    for (int64_t i = 0; i < n; ++i) {
+      const double z = x[i];
+      const double tanh_arg = std::sqrt(2 / M_PI) * (z + 0.044715 * z * z * z);
+      const double expected = a == Activation::kSilu   ? z / (1 + std::exp(-z))
+                              : a == Activation::kGelu ? 0.5 * z * std::erfc(-z / std::sqrt(2.0))
+                                                       : 0.5 * z * (1 + std::tanh(tanh_arg));
+      ASSERT_NEAR(out[i], expected, 3e-7 + 1e-6 * std::abs(expected)) << static_cast<int>(a) << " " << z;
+    }
+  }
+}
+
+TEST_P(Ops, SoftCapBoundsAndKeepsSmallValues) {
+  std::vector<float> x = {-1e30f, -100, -30, -1, 0, 1e-3f, 1, 30, 100, 1e30f};
+  const auto before = x;
+  SoftCap(30, x.data(), static_cast<int64_t>(x.size()));
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], 30 * std::tanh(double{before[i]} / 30), 1e-5);
+}
+
+TEST_P(Ops, AddInPlaceScales) {
+  auto x = Normal(100, 1, 7);
+  const auto before = x, y = Normal(100, 1, 8);
+  AddInPlace(x.data(), y.data(), 100, 0.25f);
+  for (int64_t i = 0; i < 100; ++i) EXPECT_NEAR(x[i], before[i] + 0.25 * y[i], 1e-6);
 }
 
 TEST_P(Ops, AddInPlaceAdds) {

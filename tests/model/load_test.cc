@@ -117,8 +117,8 @@ TEST(Families, InspectSaysWhyAModelCannotBeStreamed) {
   EXPECT_EQ(check("llama").positions, "RoPE, 16 of 16 dimensions, base 10000");
   EXPECT_FALSE(check("gpt2").streamable);
   EXPECT_NE(check("gpt2").reason.find("learned absolute positions"), std::string::npos);
-  EXPECT_TRUE(check("gemma3").streamable);
-  EXPECT_FALSE(check("gemma3").loadable);
+  EXPECT_TRUE(check("deepseek2").streamable);
+  EXPECT_FALSE(check("deepseek2").loadable);
   EXPECT_FALSE(check("mystery").streamable);
   EXPECT_NE(check("mystery").reason.find("mystery"), std::string::npos);
 }
