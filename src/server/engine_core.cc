@@ -55,13 +55,7 @@ std::optional<Clock::time_point> EngineCore::Deadline() const {
   const auto earlier = [&](Clock::time_point t) {
     if (!due || t < *due) due = t;
   };
-  if (loaded_.store != nullptr && !draining_) {
-    const auto idle = std::chrono::duration_cast<Clock::duration>(
-        std::chrono::duration<double>(std::min(options_.idle_seconds, 1e8)));
-    for (const auto& [key, slot] : table_.all()) {
-      if (slot->idle() && !slot->saving) earlier(slot->used + idle);
-    }
-  }
+  if (loaded_.store != nullptr && !draining_) earlier(next_spill_);
   if (draining_ && !active_.empty()) earlier(drain_until_);
   return due;
 }
@@ -89,7 +83,11 @@ void EngineCore::Step() {
     options_.counters->batch_streams.Observe(static_cast<double>(entries.size()));
     options_.counters->prefilled_tokens += prompt_tokens;
   }
-  for (size_t i = 0; i < entries.size(); ++i) AfterStep(*owners[i], entries[i]);
+  std::vector<Job*> sampling;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (AfterStep(*owners[i], entries[i])) sampling.push_back(owners[i]);
+  }
+  SampleAll(sampling);
   std::erase_if(active_, [](const std::unique_ptr<Job>& job) { return job->slot == nullptr; });
 }
 
@@ -155,39 +153,44 @@ void EngineCore::MarkTurns(Job& job) {
   }
 }
 
-void EngineCore::AfterStep(Job& job, const Batch::Entry& entry) {
+// What a step did to a request; true: its next token is to be sampled.
+bool EngineCore::AfterStep(Job& job, const Batch::Entry& entry) {
   Session& session = *job.slot->session;
   const auto n = static_cast<int64_t>(entry.tokens.size());
   if (!entry.status.ok()) {
     Fail(job, FromStatus(entry.status, job.request.chat ? "messages" : "prompt"));
-    return;
+    return false;
   }
   session.AfterFeed(entry.tokens);
   ++job.slot->version;
   if (watchers_.Watches(*job.slot)) watchers_.Fed(*job.slot, entry, n);
+  CountFed(session, n);
   SampleSinkMass(entry);
-  if (options_.counters != nullptr) {
-    const Stream& stream = session.stream();
-    const int64_t window = stream.context() - stream.pinned();
-    const int64_t after = std::max<int64_t>(0, stream.position() - stream.pinned());
-    const int64_t before = std::max<int64_t>(0, after - n);
-    if (session.config().evict == Evict::kToken && after > window) {
-      const int64_t lost = after - std::max(before, window);
-      options_.counters->kv_evictions_token += lost;
-      options_.counters->kv_evicted_tokens += lost;
-    }
-    options_.counters->kv_rollovers += after / window - before / window;
-  }
-  if (job.state == Job::State::kPrefill) {
-    job.fed += n;
-    job.receiver->OnProgress(job.fed, static_cast<int64_t>(job.plan.tokens.size()));
-    if (job.fed == static_cast<int64_t>(job.plan.tokens.size())) StartReply(job);
-  } else if (job.state == Job::State::kDecode) {
-    SampleNext(job);
-  } else {
-    CloseCutReply(job);
+  if (job.state == Job::State::kDecode) return true;
+  if (job.state == Job::State::kClose) {
+    CloseReply(job);
     Finish(job, job.generation->out().reason == StopReason::kBudget ? Finish::kLength : Finish::kStop);
+    return false;
   }
+  job.fed += n;
+  job.receiver->OnProgress(job.fed, static_cast<int64_t>(job.plan.tokens.size()));
+  if (job.fed < static_cast<int64_t>(job.plan.tokens.size())) return false;
+  StartReply(job);
+  return true;
+}
+
+void EngineCore::CountFed(const Session& session, int64_t n) {
+  if (options_.counters == nullptr) return;
+  const Stream& stream = session.stream();
+  const int64_t window = stream.context() - stream.pinned();
+  const int64_t after = std::max<int64_t>(0, stream.position() - stream.pinned());
+  const int64_t before = std::max<int64_t>(0, after - n);
+  if (session.config().evict == Evict::kToken && after > window) {
+    const int64_t lost = after - std::max(before, window);
+    options_.counters->kv_evictions_token += lost;
+    options_.counters->kv_evicted_tokens += lost;
+  }
+  options_.counters->kv_rollovers += after / window - before / window;
 }
 
 // One head of one layer now and then: enough for a histogram, and free.
@@ -197,174 +200,6 @@ void EngineCore::SampleSinkMass(const Batch::Entry& entry) {
   const int64_t which = sink_samples_ / 16 * 7919 % (int64_t{config.layers} * config.heads);
   options_.counters->sink_attention_ratio.Observe(
       entry.SinkMass(static_cast<int>(which / config.heads), static_cast<int>(which % config.heads)));
-}
-
-void EngineCore::StartReply(Job& job) {
-  MarkTurns(job);
-  WarnOfTheUnseen(job);
-  const Request& request = job.request;
-  if (!request.chat && request.echo) {
-    job.text = request.prompt_tokens.empty() ? request.prompt
-                                             : loaded_.tokenizer->Decode(request.prompt_tokens, false);
-  }
-  GenerateOptions options;
-  options.max_tokens = job.max_tokens;
-  options.stops = request.stops;
-  if (request.chat) {
-    const std::vector<std::string>& ends = loaded_.prompter->text_stops();
-    options.stops.insert(options.stops.end(), ends.begin(), ends.end());
-  }
-  options.on_text = [&job](std::string_view text) {
-    job.text += text;
-    return true;
-  };
-  job.generation = std::make_unique<Generation>(*loaded_.tokenizer, std::move(options));
-  for (const Token token : job.slot->session->Newest(job.slot->session->stream().context())) {
-    job.sampler->Observe(token);
-  }
-  SampleNext(job);
-}
-
-void EngineCore::SampleNext(Job& job) {
-  Stream& stream = job.slot->session->stream();
-  job.next.clear();
-  if (!job.generation->over()) {
-    const Result<Token> token = job.generation->Next(*job.sampler, stream.logits());
-    if (!token.ok()) {
-      if (options_.counters != nullptr) ++options_.counters->nonfinite_logits;
-      Fail(job, FromStatus(token.status(), ""));
-      return;
-    }
-    job.next.push_back(*token);
-    ++job.usage.completion_tokens;
-    if (options_.counters != nullptr) ++options_.counters->generated_tokens;
-    if (job.request.top_logprobs >= 0) Report(job, *token, stream.logits());
-    if (watchers_.Watches(*job.slot)) watchers_.Sampled(*job.slot, *token, stream.logits());
-  }
-  const bool over = job.generation->over();
-  HandOut(job, over);
-  if (!over) {
-    job.state = Job::State::kDecode;
-    return;
-  }
-  job.state = Job::State::kClose;
-  if (job.request.chat) {
-    const Generated& out = job.generation->out();
-    if (const auto end = loaded_.prompter->Closing(out.tokens, out.reason)) job.next.push_back(*end);
-  }
-  if (!job.next.empty()) return;
-  CloseCutReply(job);
-  Finish(job, Finish::kLength);
-}
-
-// The likeliest tokens of the model's own distribution.
-void EngineCore::Report(Job& job, Token token, std::span<const float> logits) {
-  if (loaded_.tokenizer->EndsTurn(token)) return;  // not a part of the text
-  const double sum = LogSumExp(logits);
-  const auto score = [&](Token id) {
-    return TokenScore{id, std::string(loaded_.tokenizer->Piece(id, true)),
-                      static_cast<double>(logits[static_cast<size_t>(id)]) - sum};
-  };
-  TokenReport report;
-  static_cast<TokenScore&>(report) = score(token);
-  std::vector<Token> ids(logits.size());
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<Token>(i);
-  const auto k = static_cast<std::ptrdiff_t>(
-      std::min<size_t>(static_cast<size_t>(job.request.top_logprobs), ids.size()));
-  std::partial_sort(ids.begin(), ids.begin() + k, ids.end(), [&](Token a, Token b) {
-    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  });
-  for (std::ptrdiff_t i = 0; i < k; ++i) report.top.push_back(score(ids[static_cast<size_t>(i)]));
-  job.reports.push_back(std::move(report));
-}
-
-// Tokens are told with the text they gave; those of a stop string are not told at all.
-void EngineCore::HandOut(Job& job, bool last) {
-  const bool stopped = last && job.generation->out().reason == StopReason::kStopString;
-  if (stopped && job.text.empty()) job.reports.clear();
-  if (job.text.empty() && !(last && !job.reports.empty())) return;
-  const std::string text = std::exchange(job.text, "");
-  const std::vector<TokenReport> reports = std::exchange(job.reports, {});
-  job.receiver->OnText(text, reports);
-}
-
-// The reply is a part of the conversation now, with what its end still owes to the stream.
-void EngineCore::CloseCutReply(Job& job) {
-  Session& session = *job.slot->session;
-  if (!session.turns().open()) return;
-  const ChatMessage reply{"assistant", job.generation->out().text};
-  session.turns().Close(session.stream().position() + static_cast<int64_t>(session.owed().size()),
-                        session.stream().floor(), ChainMessage(job.plan.chain, reply), job.plan.messages + 1);
-}
-
-void EngineCore::FillUsage(Job& job) const {
-  if (job.slot == nullptr || job.slot->session == nullptr) return;
-  const Stream& stream = job.slot->session->stream();
-  job.usage.position = stream.position();
-  job.usage.evicted_tokens = stream.evicted();
-  job.usage.sinks = stream.pinned();
-  job.usage.context = stream.context();
-  job.usage.session = job.slot->gone ? "" : job.slot->id;
-}
-
-// A part of what was just sent may have left the window before the reply begins.
-void EngineCore::WarnOfTheUnseen(Job& job) const {
-  Session& session = *job.slot->session;
-  const Stream& stream = session.stream();
-  const int64_t from =
-      std::max(job.begin_position + static_cast<int64_t>(job.begin_owed.size()), stream.pinned());
-  const int64_t lost = stream.start() - from;
-  const auto sent = static_cast<int64_t>(job.plan.tokens.size() - job.begin_owed.size());
-  if (lost > 0) {
-    job.usage.warnings.push_back(std::to_string(lost) + " of the " + std::to_string(sent) +
-                                 " tokens just sent had left the window before the reply began");
-    if (options_.counters != nullptr) ++options_.counters->input_truncations;
-  }
-  if (session.config().evict == Evict::kTurn && session.turn_outgrew_window()) {
-    job.usage.warnings.push_back("this turn is larger than the window of " +
-                                 std::to_string(stream.context() - stream.pinned()) +
-                                 " tokens: it lost its own beginning, token by token");
-  }
-  if (session.TakeCutNotice()) {
-    job.usage.warnings.push_back(
-        "an earlier message was cancelled while it was read: the session holds only its beginning");
-  }
-}
-
-void EngineCore::Finish(Job& job, enum Finish finish) {
-  FillUsage(job);
-  const SlotPtr slot = job.slot;
-  if (job.request.store && !slot->gone && finish != Finish::kCancelled) {
-    slot->stored = true;
-    slot->response = job.request.id;
-    table_.RememberReply(slot->tenant, job.request.id, {slot->id, slot->session->turns().chain()});
-  }
-  const std::shared_ptr<Receiver> receiver = job.receiver;
-  const Usage usage = job.usage;
-  Release(job);
-  receiver->OnFinish(finish, usage);
-}
-
-// An error in the middle: nobody knows what the stream holds, so the session ends with it.
-void EngineCore::Fail(Job& job, const ApiError& error) {
-  const SlotPtr slot = job.slot;
-  const std::shared_ptr<Receiver> receiver = job.receiver;
-  Forget(slot);
-  Release(job);
-  receiver->OnError(error);
-}
-
-// The job is over; the loop drops it.
-void EngineCore::Release(Job& job) {
-  Slot& slot = *job.slot;
-  slot.job = nullptr;
-  slot.used = Clock::now();
-  slot.dirty = true;
-  ++slot.version;
-  std::erase(passing_, job.slot);
-  job.slot = nullptr;
-  try_admit_ = true;
 }
 
 void EngineCore::Cancel(uint64_t ticket) {
@@ -397,10 +232,10 @@ void EngineCore::CancelActive(Job& job) {
         session.owed().push_back(*end);
       }
     }
-    CloseCutReply(job);
+    CloseReply(job);
   } else {
     job.slot->session->owed() = job.next;
-    CloseCutReply(job);
+    CloseReply(job);
   }
   Finish(job, Finish::kCancelled);
 }

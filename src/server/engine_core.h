@@ -1,8 +1,9 @@
 // EngineCore: the engine's thread, from the inside: admits requests, steps the batch, keeps the sessions.
 //
 // Thread safety: every method on the engine's thread only (the constructor and destructor excepted).
-// Files: engine_core.cc (the loop's work: step, sample, finish), engine_admit.cc (which session answers a
-// request), engine_sessions.cc (sessions come, sleep and go), watch.h (the page's view).
+// Files: engine_core.cc (steps and cancellation), engine_reply.cc (sampling and endings), engine_admit.cc
+// (the queue, beginnings), engine_find.cc (which session answers), engine_sessions.cc (sessions come, sleep
+// and go), watch.h (the page's view).
 #ifndef BALLAST_SERVER_ENGINE_CORE_H_
 #define BALLAST_SERVER_ENGINE_CORE_H_
 
@@ -56,7 +57,6 @@ class EngineCore {
   // Requests.
   void Submit(uint64_t ticket, Request request, std::shared_ptr<Receiver> receiver, Clock::time_point when);
   void Cancel(uint64_t ticket);
-  bool Idle() const { return waiting_.empty() && active_.empty(); }
 
   // One round: admit, one step of the batch, housekeeping. False: nothing to do until Deadline() or a
   // command.
@@ -89,22 +89,26 @@ class EngineCore {
   void CollectPrompts(bool decoding, std::vector<Batch::Entry>& entries, std::vector<Job*>& owners);
   void AddEntry(Job& job, std::span<const Token> tokens, bool logits, std::vector<Batch::Entry>& entries,
                 std::vector<Job*>& owners);
-  void AfterStep(Job& job, const Batch::Entry& entry);
-  void StartReply(Job& job);
-  void SampleNext(Job& job);
-  void Report(Job& job, Token token, std::span<const float> logits);
-  void HandOut(Job& job, bool last);
+  bool AfterStep(Job& job, const Batch::Entry& entry);
+  void CountFed(const Session& session, int64_t n);
   void MarkTurns(Job& job);
+  void CancelActive(Job& job);
+  void UndoPrompt(Job& job);
+  void SampleSinkMass(const Batch::Entry& entry);
+  void Count();
+
+  // --- engine_reply.cc
+  void StartReply(Job& job);
+  void SampleAll(const std::vector<Job*>& jobs);
+  void AfterSample(Job& job);
+  void Report(Job& job, Token token, std::span<const float> logits) const;
+  void HandOut(Job& job, bool last);
+  void CloseReply(Job& job);
   void FillUsage(Job& job) const;
   void WarnOfTheUnseen(Job& job) const;
   void Finish(Job& job, enum Finish finish);
   void Fail(Job& job, const ApiError& error);
   void Release(Job& job);
-  void CancelActive(Job& job);
-  void CloseCutReply(Job& job);
-  void UndoPrompt(Job& job);
-  void SampleSinkMass(const Batch::Entry& entry);
-  void Count();
 
   // --- engine_admit.cc
   void Admit();
@@ -120,6 +124,7 @@ class EngineCore {
   Admitted Begin(Job& job, const SlotPtr& slot, const std::optional<size_t>& roll_back_to, int64_t cached);
   Admitted Refuse(Job& job, const ApiError& error);
   Result<Session::Config> ConfigFor(const Job& job, ApiError* error) const;
+  bool PinsSystem(const Job& job) const;
   bool Fits(const Slot& slot, const Request& request, ApiError* error) const;
   std::optional<ApiError> CheckLengths(Job& job, const Session& session, int64_t base);
   std::optional<ApiError> Prepare(Job& job);
@@ -133,6 +138,7 @@ class EngineCore {
   Result<SlotPtr> CopySlot(const SlotPtr& slot, const std::string& id);
   void StartRestore(const SlotPtr& slot, const Done<SessionInfo>& done);
   void Restored(const SlotPtr& slot, Result<Arena> image, const Done<SessionInfo>& done);
+  void DenyWaiting(const Slot& slot, const std::string& why);
   void StartSave(const SlotPtr& slot, bool then_free, const Done<SessionInfo>& done);
   void Saved(const SlotPtr& slot, const SnapshotLabel& label, int64_t version, bool then_free,
              const Status& status, const SessionStore::Deleted& deleted, const Done<SessionInfo>& done);
@@ -158,7 +164,7 @@ class EngineCore {
   PrefillTurns prefill_turns_;
   Watchers watchers_;
   int64_t saving_ = 0, restoring_ = 0;
-  Clock::time_point counted_{};
+  Clock::time_point counted_{}, next_spill_{};
   int64_t sink_samples_ = 0;
 
   bool draining_ = false;

@@ -214,7 +214,8 @@ class EngineService : public Service {
     // A first stream says whether the options make sense for this model.
     BALLAST_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> probe,
                              Stream::Create(*loaded.model, *loaded.pool, options_.stream));
-    loaded.identity = IdentifyModel(*loaded.file, loaded.model->config(), options_.compute);
+    loaded.identity =
+        IdentifyModel(*loaded.file, *loaded.tokenizer, loaded.model->config(), options_.compute);
     if (!options_.sessions_dir.empty()) {
       std::vector<std::string> notices;
       BALLAST_ASSIGN_OR_RETURN(

@@ -9,6 +9,8 @@
 namespace ballast::server {
 namespace {
 
+constexpr auto kSaveAgain = std::chrono::seconds(10);  // after a failed save
+
 ApiError NoSuchSession(const std::string& id) {
   return NotFound("there is no session \"" + id + "\"", "session", "session_not_found");
 }
@@ -138,29 +140,31 @@ void EngineCore::Restored(const SlotPtr& slot, Result<Arena> image, const Done<S
     return;
   }
   Notice("session \"" + slot->id + "\" cannot be restored: " + status.message());
-  if (slot->session == nullptr) {  // nothing to fall back on: keep the file for people, not for requests
-    const bool other_model = status.message().find("snapshot of model") != std::string::npos;
-    if (!other_model) loaded_.store->SetAside(slot->tenant, slot->id);
-    slot->on_disk = false;
-    table_.Remove(slot);
-    const auto denied = [&](const std::unique_ptr<Job>& job) {
-      return job->request.tenant == slot->tenant &&
-             (job->request.session == slot->id || !job->request.previous.empty());
-    };
-    for (std::unique_ptr<Job>& job : waiting_) {
-      if (!denied(job) || (job->request.session.empty() &&
-                           (table_.FindReply(slot->tenant, job->request.previous) == nullptr ||
-                            table_.FindReply(slot->tenant, job->request.previous)->id != slot->id))) {
-        continue;
-      }
-      job->receiver->OnError({409, "session \"" + slot->id + "\" cannot be restored: " + status.message(),
-                              "invalid_request_error", "session", "session_not_restorable", 0});
-      job.reset();
-    }
-    std::erase(waiting_, nullptr);
+  // Of another model: the file stays that session's, for the server that runs that model.
+  const bool foreign = status.message().find("snapshot of model") != std::string::npos;
+  if (slot->session == nullptr) {
+    if (!foreign) loaded_.store->SetAside(slot->tenant, slot->id);
+    slot->on_disk = foreign;
+    if (!foreign || !slot->kept()) table_.Remove(slot);
+    DenyWaiting(*slot, status.message());
   }
   Deny(done, BadRequest("session \"" + slot->id + "\" cannot be restored: " + status.message(), "session",
                         "session_not_restorable"));
+}
+
+// Requests that name a session which cannot be brought back; those that only have its history stream it
+// again.
+void EngineCore::DenyWaiting(const Slot& slot, const std::string& why) {
+  for (std::unique_ptr<Job>& job : waiting_) {
+    const Request& r = job->request;
+    if (r.tenant != slot.tenant) continue;
+    const SessionTable::Reply* reply = r.previous.empty() ? nullptr : table_.FindReply(r.tenant, r.previous);
+    if (r.session != slot.id && (reply == nullptr || reply->id != slot.id)) continue;
+    job->receiver->OnError({409, "session \"" + slot.id + "\" cannot be restored: " + why,
+                            "invalid_request_error", "session", "session_not_restorable", 0});
+    job.reset();
+  }
+  std::erase(waiting_, nullptr);
 }
 
 void EngineCore::StartSave(const SlotPtr& slot, bool then_free, const Done<SessionInfo>& done) {
@@ -205,7 +209,7 @@ void EngineCore::Saved(const SlotPtr& slot, const SnapshotLabel& label, int64_t 
   }
   if (!status.ok()) {
     Notice("session \"" + slot->id + "\" cannot be saved: " + status.message());
-    slot->used = Clock::now();  // others first, before it is tried again
+    slot->no_save_before = Clock::now() + kSaveAgain;
     if (then_free && slot->idle() && !slot->kept() && !slot->gone) Forget(slot);
     Deny(done, FromStatus(status, "session"));
     return;
@@ -225,18 +229,25 @@ void EngineCore::Saved(const SlotPtr& slot, const SnapshotLabel& label, int64_t 
 }
 
 void EngineCore::SpillIdle() {
-  if (loaded_.store == nullptr || draining_) return;
   const Clock::time_point now = Clock::now();
+  if (loaded_.store == nullptr || draining_ || now < next_spill_) return;
+  const auto idle = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::min(options_.idle_seconds, 1e8)));
+  next_spill_ = now + std::chrono::hours(1);
   for (const auto& [key, slot] : table_.all()) {
-    if (!slot->idle() || slot->saving || Seconds(now - slot->used) < options_.idle_seconds) continue;
-    if (watchers_.Watches(*slot)) {
+    if (!slot->idle() || slot->saving) continue;
+    if (slot->used + idle > now || !slot->may_spill(now)) {
+      next_spill_ = std::min(next_spill_, std::max(slot->used + idle, slot->no_save_before));
+    } else if (watchers_.Watches(*slot)) {
       slot->used = now;
     } else if (slot->on_disk && !slot->dirty) {
       slot->session.reset();
     } else {
       StartSave(slot, true, nullptr);
+      if (!slot->saving) slot->no_save_before = now + kSaveAgain;
     }
   }
+  next_spill_ = std::max(next_spill_, now + std::chrono::milliseconds(20));
 }
 
 void EngineCore::AdvanceDrain() {

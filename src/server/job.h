@@ -48,6 +48,7 @@ struct Job {
   // The reply.
   std::optional<Sampler> sampler;
   std::unique_ptr<Generation> generation;
+  std::optional<Result<Token>> drawn;  // of this step; none: nothing more is wanted
   std::vector<Token> next;           // to be fed by the next step: the sampled token; at the end its closing
   std::string text;                  // not yet handed out
   std::vector<TokenReport> reports;  // likewise

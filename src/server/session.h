@@ -26,7 +26,8 @@ class Session {
   struct Config {
     StreamOptions stream;
     Evict evict = Evict::kToken;
-    bool chat = true;  // else plain text, appended to
+    bool chat = true;         // else plain text, appended to
+    bool pin_system = false;  // stream.pinned spans the system message
   };
   // `model` and `pool` must outlive the session. kUsage for options that make no sense.
   static Result<std::unique_ptr<Session>> Create(const Model& model, ThreadPool& pool, const Config& config);

@@ -21,7 +21,7 @@
 namespace ballast::server {
 namespace {
 
-constexpr size_t kBlock = 64 << 10;
+constexpr size_t kPage = 4096;  // runs of zeros at least so long are holes
 constexpr std::string_view kEnding = ".session";
 constexpr std::string_view kTemporary = ".tmp";
 
@@ -53,6 +53,10 @@ bool AllZero(std::span<const uint8_t> block) {
          (block[0] == 0 && std::memcmp(block.data(), block.data() + 1, block.size() - 1) == 0);
 }
 
+std::span<const uint8_t> Page(std::span<const uint8_t> bytes, size_t at) {
+  return bytes.subspan(at, std::min(kPage, bytes.size() - at));
+}
+
 bool WriteAt(int fd, std::span<const uint8_t> bytes, size_t offset) {
   while (!bytes.empty()) {
     const ssize_t n = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
@@ -67,9 +71,12 @@ bool WriteAt(int fd, std::span<const uint8_t> bytes, size_t offset) {
 
 Status WriteContent(int fd, const std::string& name, std::span<const uint8_t> bytes) {
   if (ftruncate(fd, static_cast<off_t>(bytes.size())) != 0) return Failed("setting its length", name);
-  for (size_t at = 0; at < bytes.size(); at += kBlock) {
-    const auto block = bytes.subspan(at, std::min(kBlock, bytes.size() - at));
-    if (!AllZero(block) && !WriteAt(fd, block, at)) return Failed("writing", name);
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t begin = at;
+    while (at < bytes.size() && !AllZero(Page(bytes, at))) at += kPage;
+    const size_t end = std::min(at, bytes.size());
+    if (end > begin && !WriteAt(fd, bytes.subspan(begin, end - begin), begin)) return Failed("writing", name);
+    if (end == begin) at += kPage;
   }
   if (fsync(fd) != 0) return Failed("syncing", name);
   return Status();
@@ -223,9 +230,8 @@ class FolderStore : public SessionStore {
   // Deletes the oldest anonymous sessions until `image` fits, beside what it replaces.
   Status MakeRoom(const std::string& name, const Arena& image, Deleted* deleted) {
     int64_t need = 0;
-    for (size_t at = 0; at < image.size(); at += kBlock) {
-      const size_t n = std::min(kBlock, image.size() - at);
-      if (!AllZero({image.data() + at, n})) need += static_cast<int64_t>(n);
+    for (size_t at = 0; at < image.size(); at += kPage) {
+      if (!AllZero(Page({image.data(), image.size()}, at))) need += static_cast<int64_t>(kPage);
     }
     int64_t used = 0;
     for (const auto& [other, file] : files_) used += other == name ? 0 : file.disk_bytes;

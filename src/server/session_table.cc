@@ -32,9 +32,10 @@ SlotPtr SessionTable::Coldest(const Slot* keep) const {
   std::map<std::string, int64_t> resident;
   for (const auto& [key, slot] : slots_) resident[key.first] += slot->session != nullptr;
   SlotPtr best;
+  const Clock::time_point now = Clock::now();
   const auto rank = [&](const Slot& s) { return std::make_tuple(-resident[s.tenant], s.kept(), s.used); };
   for (const auto& [key, slot] : slots_) {
-    if (!slot->idle() || slot->saving || slot.get() == keep) continue;
+    if (!slot->may_spill(now) || slot.get() == keep) continue;
     if (best == nullptr || rank(*slot) < rank(*best)) best = slot;
   }
   return best;

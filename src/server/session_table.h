@@ -37,8 +37,10 @@ struct Slot {
   bool gone = false;    // deleted: not in the table any more
   int64_t version = 0;  // counts changes, so that a save knows whether it is still the newest
   Clock::time_point used{};
+  Clock::time_point no_save_before{};  // after a save that failed
 
   bool idle() const { return session != nullptr && job == nullptr; }
+  bool may_spill(Clock::time_point now) const { return idle() && !saving && now >= no_save_before; }
   bool kept() const { return named || stored; }
 };
 using SlotPtr = std::shared_ptr<Slot>;
@@ -54,7 +56,8 @@ class SessionTable {
   const std::map<Key, SlotPtr>& all() const { return slots_; }
 
   // The idle session in memory to give up first: of the tenant that has most there, anonymous before kept,
-  // the longest unused. Null: none. Those being saved, and `keep`, are skipped.
+  // the longest unused. Null: none. Those being saved, those
+  // whose save has just failed, and `keep`, are skipped.
   SlotPtr Coldest(const Slot* keep) const;
 
   // Which reply a response's id stands for.

@@ -28,7 +28,7 @@ struct SnapshotHeader {
   int64_t context, pinned, position, floor, live, fed, kv_bytes;
   int64_t messages, turns_ever, open_turn, saved_at, turn_evictions;
   uint32_t layers, vocab, turn_capacity, turn_count;
-  uint8_t compute, kv, policy, evict, chat, named, has_logits, cut;
+  uint8_t compute, kv, policy, evict, chat, named, has_logits, cut, pin_system, unused[7];
   uint32_t owed_count;
   int32_t owed[kMaxOwed];
   char model[128];
@@ -104,7 +104,7 @@ Result<SnapshotHeader> CheckHeader(std::span<const uint8_t> bytes, uint64_t file
                     h.row_bytes <= kMaxFile && h.layers <= 4096 && h.vocab <= (1u << 30) &&
                     h.turn_count <= h.turn_capacity && h.turn_capacity <= (1u << 20) &&
                     h.owed_count <= kMaxOwed && h.kv <= 2 && h.policy <= 3 && h.evict <= 1 && h.chat <= 1 &&
-                    h.named <= 1 && h.has_logits <= 1 && h.cut <= 1 && h.compute <= 1;
+                    h.named <= 1 && h.has_logits <= 1 && h.cut <= 1 && h.pin_system <= 1 && h.compute <= 1;
   if (!sane) return Damaged("header", "numbers that a session can have", "others");
   const uint64_t expected = Lay(h).end;
   if (h.file_bytes != expected || file_bytes != expected) {
@@ -173,6 +173,7 @@ SnapshotHeader MakeHeader(const Session& session, const ModelIdentity& model) {
   h.policy = static_cast<uint8_t>(stream.policy());
   h.evict = static_cast<uint8_t>(session.config().evict);
   h.chat = session.config().chat;
+  h.pin_system = session.config().pin_system;
   h.has_logits = !stream.logits().empty();
   h.cut = session.cut();
   h.owed_count = static_cast<uint32_t>(session.owed().size());
@@ -206,26 +207,62 @@ Status Fill(Session& session, const SnapshotHeader& h, std::span<const uint8_t> 
 
 }  // namespace
 
-ModelIdentity IdentifyModel(const TensorFile& file, const ModelConfig& config, Compute compute) {
-  XXH3_state_t* state = XXH3_createState();
-  BALLAST_CHECK(state != nullptr);
-  XXH3_128bits_reset(state);
-  // What stands before the first tensor is metadata (config, tokenizer, template), names and shapes.
-  uint64_t first = file.file_bytes();
-  for (const TensorInfo& t : file.tensors()) first = std::min(first, t.offset);
-  const uint8_t* base =
-      file.tensors().empty() ? nullptr : file.Data(file.tensors()[0]) - file.tensors()[0].offset;
-  if (base != nullptr) XXH3_128bits_update(state, base, first);
-  // And of each tensor 16 pieces: another training run changes every weight.
+namespace {
+
+// XXH3-128 of values whose lengths are part of what is hashed.
+class Hasher {
+ public:
+  Hasher() : state_(XXH3_createState()) {
+    BALLAST_CHECK(state_ != nullptr);
+    XXH3_128bits_reset(state_);
+  }
+  ~Hasher() { XXH3_freeState(state_); }
+  Hasher(const Hasher&) = delete;
+  Hasher& operator=(const Hasher&) = delete;
+
+  void Bytes(const void* data, size_t n) { XXH3_128bits_update(state_, data, n); }
+  void Add(const std::string& text) {
+    Add(text.size());
+    Bytes(text.data(), text.size());
+  }
+  template <typename T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void Add(T value) { Bytes(&value, sizeof(value)); }
+  template <typename T>
+  void Add(const std::vector<T>& values) {
+    Add(values.size());
+    for (const auto& value : values) Add(static_cast<T>(value));
+  }
+  XXH128_hash_t Digest() const { return XXH3_128bits_digest(state_); }
+
+ private:
+  XXH3_state_t* state_;
+};
+
+}  // namespace
+
+ModelIdentity IdentifyModel(const TensorFile& file, const Tokenizer& tokenizer, const ModelConfig& config,
+                            Compute compute) {
+  Hasher hash;
+  for (const TensorFile::Meta& meta : file.metadata()) {
+    hash.Add(meta.key);
+    hash.Add(meta.value.index());
+    std::visit([&](const auto& value) { hash.Add(value); }, meta.value);
+  }
+  hash.Add(tokenizer.vocab().tokens);
+  hash.Add(tokenizer.vocab().merges);
+  // Of each tensor 16 pieces: another training run changes every weight.
   constexpr uint64_t kPieces = 16, kPiece = 256;
   for (const TensorInfo& t : file.tensors()) {
+    hash.Add(t.name);
+    hash.Add(t.dtype);
+    hash.Add(t.dims);
+    const uint64_t piece = std::min(kPiece, t.bytes);
     for (uint64_t i = 0; i < kPieces; ++i) {
-      const uint64_t piece = std::min(kPiece, t.bytes);
-      XXH3_128bits_update(state, file.Data(t) + (t.bytes - piece) * i / (kPieces - 1), piece);
+      hash.Bytes(file.Data(t) + (t.bytes - piece) * i / (kPieces - 1), piece);
     }
   }
-  const XXH128_hash_t sum = XXH3_128bits_digest(state);
-  XXH3_freeState(state);
+  const XXH128_hash_t sum = hash.Digest();
   return {sum.low64, sum.high64, config.name.substr(0, 127), compute};
 }
 
@@ -277,6 +314,7 @@ Result<SnapshotLabel> ReadSnapshotHeader(std::span<const uint8_t> header, uint64
   label.policy = static_cast<Policy>(h.policy);
   label.evict = static_cast<Evict>(h.evict);
   label.chat = h.chat != 0;
+  label.pin_system = h.pin_system != 0;
   label.chain = h.open_turn < 0 ? h.chain : 0;
   return label;
 }
@@ -305,6 +343,7 @@ Result<std::unique_ptr<Session>> DecodeSnapshot(std::span<const uint8_t> image, 
   config.stream.kv = static_cast<KvType>(h.kv);
   config.evict = static_cast<Evict>(h.evict);
   config.chat = h.chat != 0;
+  config.pin_system = h.pin_system != 0;
   BALLAST_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, Session::Create(model, pool, config));
   const Stream& stream = session->stream();
   if (h.row_bytes != static_cast<uint64_t>(stream.cache().row_bytes()) || h.pinned != stream.pinned() ||

@@ -18,19 +18,21 @@
 #include "formats/tensor_file.h"
 #include "model/model.h"
 #include "server/session.h"
+#include "text/tokenizer.h"
 
 namespace ballast::server {
 
 // Which model computed a cache: of the same file, in the same way.
 struct ModelIdentity {
-  uint64_t low = 0, high = 0;  // XXH3-128 of metadata, tensor names and shapes, and a sample of their bytes
+  uint64_t low = 0, high = 0;  // XXH3-128 of metadata, vocabulary, tensors and a sample of their bytes
   std::string name;
   Compute compute = Compute::kFast;
   friend bool operator==(const ModelIdentity& a, const ModelIdentity& b) {
     return a.low == b.low && a.high == b.high && a.compute == b.compute;
   }
 };
-ModelIdentity IdentifyModel(const TensorFile& file, const ModelConfig& config, Compute compute);
+ModelIdentity IdentifyModel(const TensorFile& file, const Tokenizer& tokenizer, const ModelConfig& config,
+                            Compute compute);
 
 // Whose session it is, and what can be told of it without reading its body.
 struct SnapshotLabel {
@@ -44,7 +46,7 @@ struct SnapshotLabel {
   int64_t position = 0, live = 0, pinned = 0, context = 0, turns = 0, messages = 0, kv_bytes = 0;
   Policy policy = Policy::kSinks;
   Evict evict = Evict::kToken;
-  bool chat = true;
+  bool chat = true, pin_system = false;
   uint64_t chain = 0;
 };
 

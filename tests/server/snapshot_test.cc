@@ -33,7 +33,7 @@ struct Network {
     EXPECT_TRUE(file.ok()) << file.status().message();
     tokenizer = LoadTokenizer(*file).value();
     model = Model::Load(*file, {compute, nullptr}, pool).value();
-    identity = IdentifyModel(*file, model->config(), compute);
+    identity = IdentifyModel(*file, *tokenizer, model->config(), compute);
   }
 };
 Network& Tiny() {
