@@ -148,7 +148,8 @@ void EngineCore::MarkTurns(Job& job) {
       turns.Open(job.begin_position + mark.begin);
     }
     if (mark.end < 0 || mark.end > job.fed) return;
-    turns.Close(job.begin_position + mark.end, session.stream().floor(), mark.chain, mark.messages);
+    turns.Close(job.begin_position + mark.end, session.stream().floor(), mark.chain, mark.messages,
+                mark.messages > 1);
     ++job.next_mark;
   }
 }

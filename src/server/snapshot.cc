@@ -136,7 +136,7 @@ bool TurnsMakeSense(const TurnLog::State& log, int64_t position, int64_t owed) {
     messages = t.messages;
   }
   if (log.open && (*log.open < 0 || *log.open > position)) return false;
-  return log.count >= static_cast<int64_t>(log.turns.size()) && log.messages >= messages;
+  return log.count + 1 >= static_cast<int64_t>(log.turns.size()) && log.messages >= messages;
 }
 
 SnapshotHeader MakeHeader(const Session& session, const ModelIdentity& model) {

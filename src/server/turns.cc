@@ -30,14 +30,14 @@ std::vector<uint64_t> ChainMessages(uint64_t chain, const std::vector<ChatMessag
 
 void TurnLog::Open(int64_t begin) { open_ = begin; }
 
-void TurnLog::Close(int64_t end, int64_t floor, uint64_t chain, int64_t messages) {
+void TurnLog::Close(int64_t end, int64_t floor, uint64_t chain, int64_t messages, bool exchange) {
   BALLAST_CHECK(open_.has_value());
   turns_.push_back({*open_, end, floor, messages, chain});
   if (turns_.size() > capacity_) turns_.pop_front();
   open_.reset();
   messages_ = messages;
   chain_ = chain;
-  ++count_;
+  count_ += exchange;
 }
 
 std::optional<int64_t> TurnLog::FirstBeginFrom(int64_t need) const {

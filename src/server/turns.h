@@ -35,15 +35,15 @@ class TurnLog {
   explicit TurnLog(size_t capacity) : capacity_(capacity) {}
 
   void Open(int64_t begin);
-  // Ends the open turn. REQUIRES: open().
-  void Close(int64_t end, int64_t floor, uint64_t chain, int64_t messages);
+  // Ends the open turn; `exchange`: not a system message by itself. REQUIRES: open().
+  void Close(int64_t end, int64_t floor, uint64_t chain, int64_t messages, bool exchange = true);
   // Forgets the open turn, if any.
   void Abandon() { open_.reset(); }
 
   bool open() const { return open_.has_value(); }
   int64_t messages() const { return messages_; }  // in closed turns
   uint64_t chain() const { return chain_; }
-  int64_t count() const { return count_; }  // closed turns ever
+  int64_t count() const { return count_; }  // exchanges ever
   const std::deque<Turn>& turns() const { return turns_; }
   size_t capacity() const { return capacity_; }
 

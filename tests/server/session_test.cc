@@ -252,29 +252,54 @@ TEST(Service, ConcurrentRepliesEqualSoloOnesAndNeverShowAnothersCanary) {
 TEST(Service, NothingCrossesTenants) {
   auto service = Serve(TinyOptions());
   Request mine = Chat({{"user", "secret"}}, 6);
-  mine.tenant = "a";
+  mine.tenant = "m";
+  const CollectorPtr anonymous = AskAndWait(*service, mine);
   mine.session = "shared-name";
   mine.store = true;
-  mine.id = "resp_a";
+  mine.id = "resp_m";
   const CollectorPtr c = AskAndWait(*service, mine);
   ASSERT_FALSE(c->failed) << c->error.message;
-  EXPECT_TRUE(Sessions(*service, "b").empty());
-  EXPECT_FALSE(Find(*service, "shared-name", "b"));
-  EXPECT_EQ(Wait<bool>([&](auto d) { service->DeleteSession("b", "shared-name", d); }).second.status, 404);
-  EXPECT_EQ(Wait<SessionInfo>([&](auto d) { service->ForkSession("b", "shared-name", "", d); }).second.status,
-            404);
-  Request previous = Chat({{"user", "next"}}, 6);
-  previous.tenant = "b";
-  previous.previous = "resp_a";
-  EXPECT_EQ(AskAndWait(*service, previous)->error.status, 404);
-  Request history = Chat({{"user", "secret"}, {"assistant", c->text}, {"user", "next"}}, 6);
-  history.tenant = "b";
-  EXPECT_EQ(AskAndWait(*service, history)->usage.cached_tokens, 0);
-  Request same_name = Chat({{"user", "other"}}, 6);
-  same_name.tenant = "b";
-  same_name.session = "shared-name";
-  EXPECT_EQ(AskAndWait(*service, same_name)->usage.cached_tokens, 0);
-  EXPECT_EQ(Find(*service, "shared-name", "a")->position, c->usage.position) << "a's session was touched";
+  for (const std::string other : {"", "a", "z"}) {  // before and after it in any order
+    EXPECT_TRUE(Sessions(*service, other).empty());
+    EXPECT_FALSE(Find(*service, "shared-name", other));
+    const auto fork = [&](auto d) { service->ForkSession(other, "shared-name", "", d); };
+    EXPECT_EQ(Wait<bool>([&](auto d) { service->DeleteSession(other, "shared-name", d); }).second.status,
+              404);
+    EXPECT_EQ(Wait<SessionInfo>(fork).second.status, 404);
+    Request previous = Chat({{"user", "next"}}, 6);
+    previous.tenant = other;
+    previous.previous = "resp_m";
+    EXPECT_EQ(AskAndWait(*service, previous)->error.status, 404);
+    // Held by an anonymous and by a named session of the other tenant.
+    ASSERT_EQ(anonymous->text, c->text);
+    Request history = Chat({{"user", "secret"}, {"assistant", c->text}, {"user", "next"}}, 6);
+    history.tenant = other;
+    EXPECT_EQ(AskAndWait(*service, history)->usage.cached_tokens, 0);
+    Request same_name = Chat({{"user", "other"}}, 6);
+    same_name.tenant = other;
+    same_name.session = "shared-name";
+    EXPECT_LT(AskAndWait(*service, same_name)->usage.position, c->usage.position + 10);
+  }
+  EXPECT_EQ(Find(*service, "shared-name", "m")->position, c->usage.position) << "m's session was touched";
+}
+
+// An edit far back is another conversation: the first one goes on as if nothing had happened.
+TEST(Service, AnEarlyEditLeavesTheConversationAlone) {
+  EngineServiceOptions o = TinyOptions();
+  o.stream.context = 512;
+  auto service = Serve(o);
+  Messages history;
+  CollectorPtr last;
+  for (int turn = 0; turn < 4; ++turn) {
+    history.push_back({"user", "tell" + std::to_string(turn)});
+    last = AskAndWait(*service, Chat(history, 10));
+    history.push_back({"assistant", last->text});
+  }
+  Messages edited(history.begin(), history.begin() + 2);
+  edited.push_back({"user", "EDITED"});
+  EXPECT_GT(AskAndWait(*service, Chat(edited, 10))->usage.cached_tokens, 0);
+  history.push_back({"user", "goon"});
+  EXPECT_EQ(AskAndWait(*service, Chat(history, 10))->usage.cached_tokens, last->usage.position);
 }
 
 TEST(Service, AResponseIsContinuedAndBranched) {
