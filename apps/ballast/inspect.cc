@@ -135,6 +135,7 @@ Findings Look(const TensorFile& file) {
 }
 
 std::string KindName(const Vocab& vocab) {
+  if (vocab.kind == Vocab::Kind::kPipeline) return "tokenizer.json";
   return vocab.kind == Vocab::Kind::kByteLevelBpe ? "byte-level BPE" : "SentencePiece BPE";
 }
 

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/load_hf_tokenizer.h"
 #include "formats/text.h"
 
 namespace ballast {
@@ -143,6 +144,7 @@ Result<Vocab> ReadVocab(const TensorFile& file) {
 }  // namespace
 
 Result<std::unique_ptr<const Tokenizer>> LoadTokenizer(const TensorFile& file) {
+  if (HasHfTokenizer(file)) return LoadHfTokenizer(file);
   Result<Vocab> vocab = ReadVocab(file);
   if (!vocab.ok()) return InFile(file, vocab.status());
   Result<std::unique_ptr<const Tokenizer>> made = Tokenizer::Create(std::move(vocab).value());

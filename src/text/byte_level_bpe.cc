@@ -2,97 +2,18 @@
 // printable character, and merges join those within the words of a pre-tokenizer.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <utility>
 
+#include "text/byte_table.h"
+#include "text/merge_table.h"
 #include "text/pair_merger.h"
 #include "text/pretokenizer.h"
 #include "text/tokenizer_base.h"
-#include "text/utf8_scan.h"
 
 namespace ballast {
 namespace {
-
-// GPT-2's table: bytes that print stand for themselves (as Latin-1); the others, in order, are U+0100 and up.
-constexpr size_t kByteChars = 256 + 68;
-struct ByteTable {
-  std::array<uint16_t, 256> to_char{};
-  std::array<int16_t, kByteChars> to_byte{};
-};
-constexpr ByteTable MakeByteTable() {
-  ByteTable table;
-  table.to_byte.fill(-1);
-  uint16_t next = 256;
-  for (int b = 0; b < 256; ++b) {
-    const bool prints = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-    table.to_char[b] = prints ? static_cast<uint16_t>(b) : next++;
-    table.to_byte[table.to_char[b]] = static_cast<int16_t>(b);
-  }
-  return table;
-}
-constexpr ByteTable kTable = MakeByteTable();
-
-void AppendByteChar(uint8_t byte, std::string* out) {
-  const uint16_t c = kTable.to_char[byte];
-  if (c < 0x80) {
-    *out += static_cast<char>(c);
-  } else {
-    *out += static_cast<char>(0xC0 | (c >> 6));
-    *out += static_cast<char>(0x80 | (c & 0x3F));
-  }
-}
-
-// The bytes that `text` stands for; false when one of its characters stands for no byte.
-bool ToBytes(std::string_view text, std::string* out) {
-  for (size_t at = 0; at < text.size();) {
-    const size_t n = Utf8CharBytes(text, at);
-    if (n == 0 || n > 2) return false;
-    unsigned c = static_cast<unsigned char>(text[at]);
-    if (n == 2) c = ((c & 0x1F) << 6) | (static_cast<unsigned char>(text[at + 1]) & 0x3F);
-    if (c >= kByteChars || kTable.to_byte[c] < 0) return false;
-    *out += static_cast<char>(kTable.to_byte[c]);
-    at += n;
-  }
-  return true;
-}
-
-// (left id, right id) -> rank and result; flat and open-addressed, like TokenIndex.
-class MergeTable {
- public:
-  void Reset(size_t merges) { slots_.assign(std::bit_ceil(merges * 2 + 1), Slot{}); }
-  void Insert(Token left, Token right, uint32_t rank, Token id) {
-    Slot& slot = slots_[Probe(Key(left, right))];
-    if (slot.key == kFree) slot = {Key(left, right), rank, id};  // the first, best one stays
-  }
-  bool Find(Token left, Token right, uint32_t* rank, Token* id) const {
-    const Slot& slot = slots_[Probe(Key(left, right))];
-    if (slot.key == kFree) return false;
-    *rank = slot.rank;
-    *id = slot.id;
-    return true;
-  }
-
- private:
-  static constexpr uint64_t kFree = std::numeric_limits<uint64_t>::max();
-  struct Slot {
-    uint64_t key = kFree;
-    uint32_t rank = 0;
-    Token id = -1;
-  };
-  static uint64_t Key(Token left, Token right) {
-    return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right);
-  }
-  size_t Probe(uint64_t key) const {
-    const size_t mask = slots_.size() - 1;
-    size_t at = (key * 0x9E3779B97F4A7C15u) >> 32 & mask;  // Fibonacci hashing (Knuth, TAOCP 3, 6.4)
-    while (slots_[at].key != kFree && slots_[at].key != key) at = (at + 1) & mask;
-    return at;
-  }
-  std::vector<Slot> slots_;
-};
 
 class ByteLevelBpe : public TokenizerBase {
  public:
@@ -116,7 +37,7 @@ class ByteLevelBpe : public TokenizerBase {
     const std::string& text = vocab_.tokens[id];
     std::string bytes;
     // Added tokens are stored as they are; so is a text the byte table did not make.
-    if (type(id) == Vocab::kUserDefined || !ToBytes(text, &bytes)) return text;
+    if (type(id) == Vocab::kUserDefined || !ByteCharsToBytes(text, &bytes)) return text;
     return bytes;
   }
 

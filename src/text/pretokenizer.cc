@@ -1,13 +1,10 @@
 #include "text/pretokenizer.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <new>
 #include <utility>
 
+#include "text/regex.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_base.h"
 #include "text/utf8_scan.h"
@@ -121,79 +118,13 @@ std::string Expand(std::string_view expression) {
   return out;
 }
 
-struct Deleter {
-  void operator()(pcre2_code* p) const { pcre2_code_free(p); }
-  void operator()(pcre2_match_data* p) const { pcre2_match_data_free(p); }
-  void operator()(pcre2_match_context* p) const { pcre2_match_context_free(p); }
-  void operator()(pcre2_jit_stack* p) const { pcre2_jit_stack_free(p); }
-};
-template <typename T>
-using Owned = std::unique_ptr<T, Deleter>;
-
-struct Span {
-  size_t begin = 0;
-  size_t end = 0;
-};
-
-// What one call of Split needs to match; nothing here is shared.
-class Matcher {
- public:
-  Matcher()
-      : data_(pcre2_match_data_create(1, nullptr)),
-        context_(pcre2_match_context_create(nullptr)),
-        stack_(pcre2_jit_stack_create(kStackStart, kStackMax, nullptr)) {
-    if (data_ == nullptr || context_ == nullptr || stack_ == nullptr) throw std::bad_alloc();
-    pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
-  }
-
-  // The first match in `text` at or after `from`. `text` must be UTF-8: checking it again on every call would
-  // make the whole quadratic.
-  enum class Found { kMatch, kNothing, kGaveUp };
-  Found Find(const pcre2_code* code, std::string_view text, size_t from, Span* match) {
-    // Each expression visits a byte a handful of times; more means a pattern gone quadratic.
-    const uint64_t limit = 1000 + 64 * static_cast<uint64_t>(text.size());
-    pcre2_set_match_limit(context_.get(), static_cast<uint32_t>(std::min<uint64_t>(limit, UINT32_MAX)));
-    int count = Run(code, text, from, PCRE2_NO_UTF_CHECK);
-    if (count == PCRE2_ERROR_JIT_STACKLIMIT) count = Run(code, text, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
-    if (count == PCRE2_ERROR_NOMATCH) return Found::kNothing;
-    if (count < 0) return Found::kGaveUp;
-    const PCRE2_SIZE* ovector = pcre2_get_ovector_pointer(data_.get());
-    *match = {ovector[0], ovector[1]};
-    return match->end > match->begin ? Found::kMatch : Found::kNothing;
-  }
-
- private:
-  static constexpr size_t kStackStart = 32 << 10;
-  static constexpr size_t kStackMax = 1 << 20;
-
-  int Run(const pcre2_code* code, std::string_view text, size_t from, uint32_t options) {
-    return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, options,
-                       data_.get(), context_.get());
-  }
-
-  Owned<pcre2_match_data> data_;
-  Owned<pcre2_match_context> context_;
-  Owned<pcre2_jit_stack> stack_;
-};
-
 class RegexPreTokenizer : public PreTokenizer {
  public:
   Status Init(const Rule& rule) {
     whole_words_first_ = rule.whole_words_first;
     for (const char* expression : rule.expressions) {
-      const std::string pattern = Expand(expression);
-      int error = 0;
-      PCRE2_SIZE at = 0;
-      Owned<pcre2_code> code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                           PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE, &error, &at,
-                                           nullptr));
-      if (code == nullptr) {
-        return Status::Expected(Code::kInternal, "pre-tokenizer expression", "one that PCRE2 compiles",
-                                "error " + std::to_string(error) + " at " + std::to_string(at));
-      }
-      // Where JIT is not to be had (a hardened kernel), the interpreter gives the same cuts.
-      pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
-      expressions_.push_back(std::move(code));
+      BALLAST_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(Expand(expression)));
+      expressions_.push_back(std::move(regex));
     }
     return Status();
   }
@@ -202,8 +133,8 @@ class RegexPreTokenizer : public PreTokenizer {
 
   void Split(std::string_view text, std::vector<size_t>* ends) const override {
     if (text.empty()) return;
-    Matcher matcher;
-    std::vector<Span> words, scratch;
+    RegexMatcher matcher;
+    std::vector<TextSpan> words, scratch;
     size_t at = 0;
     while (at < text.size()) {
       const size_t begin = at;
@@ -217,34 +148,34 @@ class RegexPreTokenizer : public PreTokenizer {
         ends->push_back(at);
         continue;
       }
-      words.assign(1, Span{0, at - begin});
-      for (const Owned<pcre2_code>& code : expressions_) {
+      words.assign(1, TextSpan{0, at - begin});
+      for (const Regex& regex : expressions_) {
         scratch.clear();
-        for (const Span& word : words) {
-          Cut(code.get(), text.substr(begin + word.begin, word.end - word.begin), word.begin, &matcher,
-              &scratch);
+        for (const TextSpan& word : words) {
+          Cut(regex, text.substr(begin + word.begin, word.end - word.begin), word.begin, &matcher, &scratch);
         }
         words.swap(scratch);
       }
-      for (const Span& word : words) ends->push_back(begin + word.end);
+      for (const TextSpan& word : words) ends->push_back(begin + word.end);
     }
   }
 
  private:
-  // Cuts one word (UTF-8) into the matches of `code` and what lies between them. `base` is added to the
+  // Cuts one word (UTF-8) into the matches of `regex` and what lies between them. `base` is added to the
   // offsets.
-  static void Cut(const pcre2_code* code, std::string_view word, size_t base, Matcher* matcher,
-                  std::vector<Span>* out) {
+  static void Cut(const Regex& regex, std::string_view word, size_t base, RegexMatcher* matcher,
+                  std::vector<TextSpan>* out) {
     size_t at = 0;
     while (at < word.size()) {
-      Span match;
-      switch (matcher->Find(code, word, at, &match)) {
-        case Matcher::Found::kMatch:
+      TextSpan match;
+      switch (matcher->Find(regex, word, at, &match)) {
+        case RegexMatcher::Found::kMatch:
           break;
-        case Matcher::Found::kNothing:
+        case RegexMatcher::Found::kEmpty:
+        case RegexMatcher::Found::kNothing:
           match = {word.size(), word.size()};
           break;
-        case Matcher::Found::kGaveUp:
+        case RegexMatcher::Found::kGaveUp:
           match = {at, at + std::max<size_t>(Utf8CharBytes(word, at), 1)};
           break;
       }
@@ -254,7 +185,7 @@ class RegexPreTokenizer : public PreTokenizer {
     }
   }
 
-  std::vector<Owned<pcre2_code>> expressions_;
+  std::vector<Regex> expressions_;
   bool whole_words_first_ = false;
 };
 

@@ -25,7 +25,7 @@ using Token = int32_t;
 
 // Plain description of a vocabulary; the engine fills it from a model file (text never sees file formats).
 struct Vocab {
-  enum class Kind { kByteLevelBpe, kSentencePieceBpe };
+  enum class Kind { kByteLevelBpe, kSentencePieceBpe, kPipeline };  // kPipeline: see hf_pipeline.h
   // As GGUF numbers them.
   enum TokenType : int32_t {
     kNormal = 1,
@@ -45,6 +45,7 @@ struct Vocab {
   std::vector<std::string> merges;                         // "left right", best first (byte-level BPE)
   Token bos = -1, eos = -1, eot = -1, unk = -1, pad = -1;  // -1: none
   bool add_bos = false, add_eos = false, add_space_prefix = false;
+  std::vector<Token> turn_ends;  // more ids that end a turn
 };
 
 class Tokenizer {

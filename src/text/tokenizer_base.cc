@@ -57,7 +57,8 @@ bool LooksSpecial(std::string_view text) {
   return text.size() >= 3 && (text.front() == '<' || text.front() == '[');
 }
 
-// Where to cut `text`: at most kMaxStretch, before a space if there is one near, else between characters.
+}  // namespace
+
 size_t StretchBytes(std::string_view text) {
   if (text.size() <= kMaxStretch) return text.size();
   for (size_t at = kMaxStretch; at > kMaxStretch - kStretchSearch; --at) {
@@ -67,8 +68,6 @@ size_t StretchBytes(std::string_view text) {
   while (at > kMaxStretch - 3 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
   return at;
 }
-
-}  // namespace
 
 std::string QuoteForMessage(std::string_view text) {
   constexpr size_t kMaxQuoted = 40;
@@ -184,6 +183,9 @@ void TokenizerBase::FindTurnEnds() {
   }
   for (const Token id : {vocab_.eos, vocab_.eot}) {
     if (id >= 0) flags_[id] |= kEndsTurn;
+  }
+  for (const Token id : vocab_.turn_ends) {
+    if (Valid(id)) flags_[id] |= kEndsTurn;
   }
 }
 

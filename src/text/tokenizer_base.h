@@ -73,6 +73,9 @@ class TokenizerBase : public Tokenizer {
 Result<std::unique_ptr<const Tokenizer>> MakeByteLevelBpe(Vocab vocab);
 Result<std::unique_ptr<const Tokenizer>> MakeSentencePieceBpe(Vocab vocab);
 
+// Where to cut a long text: at most 16 MiB on, before a space if there is one near, else between characters.
+size_t StretchBytes(std::string_view text);
+
 // "token 17" and its text, for messages; long texts are cut, and what is not printable ASCII is escaped.
 std::string DescribeToken(const Vocab& vocab, size_t id);
 std::string QuoteForMessage(std::string_view text);
