@@ -166,11 +166,12 @@ bool SignalCame(const sigset_t& signals, milliseconds wait) {
   return sigtimedwait(&signals, nullptr, &time) > 0;
 }
 
+// One line in either form, since the process goes on.
 Status Announce(const ServeFlags& flags, const HttpServer& http) {
-  if (flags.common.json)
-    return PrintJson({{"url", http.url()}, {"pid", getpid()}, {"version", BALLAST_VERSION}});
-  return Print(fmt::format("Ballast is at {}/ - the page; {}/v1 - the OpenAI interface. Ctrl-C stops it.\n",
-                           http.url(), http.url()));
+  const nlohmann::json document = {{"url", http.url()}, {"pid", getpid()}, {"version", BALLAST_VERSION}};
+  if (flags.common.json) return Print(document.dump() + "\n");
+  return Print(fmt::format("Ballast is at {0}/ - the page; {0}/v1 - the OpenAI interface. Ctrl-C stops it.\n",
+                           http.url()));
 }
 
 // The first signal was seen: finish what runs, save, and let the last bytes go out.
