@@ -33,6 +33,12 @@ std::string Filter(std::string_view text, const Keep& keep) {
   return out;
 }
 
+std::string ByteCharacters(std::string_view text) {
+  std::string out;
+  for (const char c : text) AppendByteChar(static_cast<uint8_t>(c), &out);
+  return out;
+}
+
 std::string Nmt(std::string_view text) {
   std::string out;
   for (size_t at = 0, bytes = 0; at < text.size(); at += bytes) {
@@ -92,8 +98,10 @@ Result<HfNormalizerChain> HfNormalizerChain::Create(std::vector<HfNormalizer> st
   return chain;
 }
 
-std::string HfNormalizerChain::Apply(std::string_view text, bool prepend, RegexMatcher* matcher) const {
+std::string HfNormalizerChain::Apply(std::string_view text, bool prepend, RegexMatcher* matcher,
+                                     bool* head_kept) const {
   std::string out(text);
+  size_t bytes = 0;
   for (size_t i = 0; i < steps_.size(); ++i) {
     const HfNormalizer& step = steps_[i];
     switch (step.kind) {
@@ -113,9 +121,11 @@ std::string HfNormalizerChain::Apply(std::string_view text, bool prepend, RegexM
         out = LowerCase(out);
         break;
       case Kind::kStrip:
+        if (step.left && !out.empty() && IsSpace(DecodeUtf8(out, 0, &bytes))) *head_kept = false;
         out = Strip(out, step.left, step.right);
         break;
       case Kind::kStripAccents:
+        if (!out.empty() && IsMark(DecodeUtf8(out, 0, &bytes))) *head_kept = false;
         out = Filter(out, [](uint32_t c) { return !IsMark(c); });
         break;
       case Kind::kReplace:
@@ -124,12 +134,9 @@ std::string HfNormalizerChain::Apply(std::string_view text, bool prepend, RegexM
       case Kind::kPrepend:
         if (prepend && !out.empty()) out.insert(0, step.content);
         break;
-      case Kind::kByteLevel: {
-        std::string bytes;
-        for (const char c : out) AppendByteChar(static_cast<uint8_t>(c), &bytes);
-        out = std::move(bytes);
+      case Kind::kByteLevel:
+        out = ByteCharacters(out);
         break;
-      }
       case Kind::kNmt:
         out = Nmt(out);
         break;

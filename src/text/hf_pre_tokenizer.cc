@@ -14,7 +14,10 @@ using Prepend = HfPreTokenizer::Prepend;
 
 constexpr std::string_view kGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kWords = R"(\w+|[^\w\s]+)";
+// \w+|[^\w\s]+ as Rust's regex crate reads it (Unicode's UTS 18, annex C).
+constexpr std::string_view kWords =
+    R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+)"
+    R"(|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}\p{Z}\x09-\x0D\x{85}]+)";
 
 struct Cut {
   size_t begin;
@@ -135,7 +138,7 @@ Result<HfPreTokenizerChain> HfPreTokenizerChain::Create(std::vector<HfPreTokeniz
     } else if (step.kind == Kind::kByteLevel && step.use_regex) {
       BALLAST_ASSIGN_OR_RETURN(regex, Regex::FromOniguruma(kGpt2));
     } else if (step.kind == Kind::kWhitespace) {
-      BALLAST_ASSIGN_OR_RETURN(regex, Regex::FromOniguruma(kWords));
+      BALLAST_ASSIGN_OR_RETURN(regex, Regex::Compile(kWords));
     }
     chain.regexes_.push_back(std::move(regex));
     chain.steps_.push_back(std::move(step));

@@ -20,8 +20,9 @@ class HfNormalizerChain {
  public:
   static Result<HfNormalizerChain> Create(std::vector<HfNormalizer> steps);
   bool empty() const { return steps_.empty(); }
-  // `prepend` false: kPrepend does nothing, because the text continues another.
-  std::string Apply(std::string_view text, bool prepend, RegexMatcher* matcher) const;
+  // `prepend` false: kPrepend does nothing, because the text continues another. `head_kept` becomes false
+  // when the first characters are dropped.
+  std::string Apply(std::string_view text, bool prepend, RegexMatcher* matcher, bool* head_kept) const;
 
  private:
   std::vector<HfNormalizer> steps_;

@@ -93,12 +93,13 @@ Status HfTokenizer::BuildAdded() {
   added_by_id_.assign(vocab_.tokens.size(), -1);
   std::vector<SpecialMatcher::Entry> raw, normalized;
   RegexMatcher matcher;
+  bool head_kept = true;
   for (size_t i = 0; i < pipeline_.added.size(); ++i) {
     const HfAddedToken& token = pipeline_.added[i];
     added_by_id_[static_cast<size_t>(token.id)] = static_cast<int32_t>(i);
     const bool late = token.normalized && !normalizer_.empty();
     std::deque<std::string>& texts = late ? normalized_.texts : raw_.texts;
-    texts.push_back(late ? normalizer_.Apply(token.text, true, &matcher) : token.text);
+    texts.push_back(late ? normalizer_.Apply(token.text, true, &matcher, &head_kept) : token.text);
     if (texts.back().empty()) continue;
     if (texts.back().size() > SpecialMatcher::kMaxBytes) {
       return Status::Expected(Code::kModel, "added token " + QuoteForMessage(token.text),
@@ -217,7 +218,7 @@ void HfTokenizer::EncodeRaw(std::string_view text, bool first, bool prepend, Run
 void HfTokenizer::EncodeValid(std::string_view text, bool first, bool prepend, Run* run) const {
   std::string owned;
   if (!normalizer_.empty()) {
-    owned = normalizer_.Apply(text, prepend, &run->matcher);
+    owned = normalizer_.Apply(text, prepend, &run->matcher, &first);
     text = owned;
   }
   AroundAdded(normalized_, text, run, [&](std::string_view stretch, size_t begin) {

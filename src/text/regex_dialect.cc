@@ -17,7 +17,8 @@ namespace ballast {
 namespace {
 
 constexpr std::string_view kSpaces = R"(\p{Z}\x09-\x0D\x{85})";
-constexpr std::string_view kWords = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+// With the superscripts and fractions of Latin-1, which Oniguruma counts too.
+constexpr std::string_view kWords = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 constexpr std::string_view kHex = "0-9A-Fa-f";
 
 constexpr std::string_view kScripts[] = {

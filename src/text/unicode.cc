@@ -89,7 +89,7 @@ bool IsWordCharacter(uint32_t c) {
                        (c >= 0x1F170 && c <= 0x1F189);  // alphabetic symbols
   return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO) || IsMark(c) ||
          category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
-         category == UTF8PROC_CATEGORY_PC || circled;
+         category == UTF8PROC_CATEGORY_PC || circled || c == 0x200C || c == 0x200D;
 }
 
 std::string Normalize(NormalForm form, std::string_view text) {

@@ -19,7 +19,7 @@ bool IsSpace(uint32_t c);          // White_Space
 bool IsNumber(uint32_t c);         // Nd, Nl, No
 bool IsPunctuation(uint32_t c);    // P*, and the ASCII symbols
 bool IsMark(uint32_t c);           // Mn, Mc, Me
-bool IsWordCharacter(uint32_t c);  // alphabetic, marks, decimal digits, connectors
+bool IsWordCharacter(uint32_t c);  // alphabetic, marks, decimal digits, connectors, joiners
 
 enum class NormalForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
 std::string Normalize(NormalForm form, std::string_view text);
