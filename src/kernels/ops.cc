@@ -204,6 +204,47 @@ void LayerNorm(const float* x, const float* weight, const float* bias, int64_t n
   }
 }
 
+// One stage of the transform on n values: pairs `stride` apart become sum and difference.
+template <class D>
+HWY_INLINE void MixStage(D d, float* x, int64_t n, int64_t stride) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < n; i += 2 * stride) {
+    for (int64_t j = i; j < i + stride; j += lanes) {
+      const auto a = hn::LoadU(d, x + j), b = hn::LoadU(d, x + j + stride);
+      hn::StoreU(hn::Add(a, b), d, x + j);
+      hn::StoreU(hn::Sub(a, b), d, x + j + stride);
+    }
+  }
+}
+
+void Mix(float* x, int64_t vectors, int64_t dim) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t block = dim & -dim;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(block));
+  for (float* end = x + vectors * dim; x < end; x += block) {
+    int64_t stride = block / 2;
+    for (; stride >= lanes; stride /= 2) MixStage(d, x, block, stride);
+#if HWY_TARGET != HWY_SCALAR
+    const hn::FixedTag<float, 4> four;
+    for (; stride >= 4; stride /= 2) MixStage(four, x, block, stride);
+    if (stride == 2) {  // the last two stages inside vectors of four
+      HWY_ALIGN static constexpr float kSigns[2][4] = {{1, 1, -1, -1}, {1, -1, 1, -1}};
+      const auto two = hn::Load(four, kSigns[0]), one = hn::Load(four, kSigns[1]);
+      for (int64_t i = 0; i < block; i += 4) {
+        auto v = hn::LoadU(four, x + i);
+        v = hn::MulAdd(v, two, hn::Shuffle1032(v));
+        v = hn::MulAdd(v, one, hn::Shuffle2301(v));
+        hn::StoreU(v, four, x + i);
+      }
+      stride = 0;
+    }
+#endif
+    for (; stride >= 1; stride /= 2) MixStage(hn::CappedTag<float, 1>(), x, block, stride);
+    ScaleInPlace(x, block, scale);
+  }
+}
+
 void AddInPlace(float* x, const float* y, int64_t n, float scale) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -278,6 +319,7 @@ HWY_EXPORT(ActivateMul);
 HWY_EXPORT(Activate);
 HWY_EXPORT(SoftCap);
 HWY_EXPORT(ScaleInPlace);
+HWY_EXPORT(Mix);
 HWY_EXPORT(AddInPlace);
 HWY_EXPORT(LogSumExp);
 HWY_EXPORT(ArgMax);
@@ -296,6 +338,7 @@ void Activate(Activation activation, float* x, int64_t n) {
   HWY_DYNAMIC_DISPATCH(Activate)(activation, x, n);
 }
 void SoftCap(float cap, float* x, int64_t n) { HWY_DYNAMIC_DISPATCH(SoftCap)(cap, x, n); }
+void Mix(float* x, int64_t vectors, int64_t dim) { HWY_DYNAMIC_DISPATCH(Mix)(x, vectors, dim); }
 void ScaleInPlace(float* x, int64_t n, float scale) { HWY_DYNAMIC_DISPATCH(ScaleInPlace)(x, n, scale); }
 void AddInPlace(float* x, const float* y, int64_t n, float scale) {
   HWY_DYNAMIC_DISPATCH(AddInPlace)(x, y, n, scale);

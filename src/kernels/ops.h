@@ -29,6 +29,11 @@ void SoftCap(float cap, float* x, int64_t n);
 void AddInPlace(float* x, const float* y, int64_t n, float scale = 1);
 // x[i] *= scale.
 void ScaleInPlace(float* x, int64_t n, float scale);
+// Mixes each of `vectors` contiguous vectors of `dim` values by an orthogonal transform, in place: Walsh-
+// Hadamard over blocks of the largest power of two that divides dim, scaled to keep lengths. Dot products of
+// two mixed vectors are those of the originals, but no single value stands out any more, which is what a row
+// with one scale for all needs (arXiv 2404.00456).
+void Mix(float* x, int64_t vectors, int64_t dim);
 // Natural log of sum(exp(x)), stable. (n). REQUIRES: n > 0.
 float LogSumExp(const float* x, int64_t n);
 // Index of the largest value; the lowest index wins a tie. REQUIRES: n > 0.

@@ -155,6 +155,15 @@ void PlaceStep(std::span<const Segment> segments, int layer, const AttentionShap
   }
 }
 
+// A q8 row has one scale for all its values, so keys whose few large dimensions would take it all for
+// themselves are mixed before they are stored, and queries likewise: their dot products stay the same.
+void MixRow(const AttentionShape& shape, int64_t r, bool same_positions, Workspace& ws) {
+  const int64_t q_dims = static_cast<int64_t>(shape.heads) * shape.head_dim;
+  Mix(ws.q.data() + r * q_dims, shape.heads, shape.head_dim);
+  if (!same_positions) Mix(ws.q_pinned.data() + r * q_dims, shape.heads, shape.head_dim);
+  Mix(ws.k.data() + r * shape.kv_heads * shape.head_dim, shape.kv_heads, shape.head_dim);
+}
+
 // Encodes workspace row `r`, which belongs to `segment`, to where the law says.
 void StoreStepRow(const Segment& segment, const StepRows& rows, int layer, int64_t r, int64_t k_dims,
                   const Workspace& ws) {
@@ -181,6 +190,7 @@ void AttendThroughCaches(std::span<const Segment> segments, int layer, Attention
     size_t s = 0;
     for (int64_t r = from; r < to; ++r) {
       while (s + 1 < segments.size() && ws.step_rows[s + 1].first_row <= r) ++s;
+      if (segments[s].cache->type() == KvType::kQ8) MixRow(shape, r, same_positions, ws);
       StoreStepRow(segments[s], ws.step_rows[s], layer, r, k_dims, ws);
     }
   });

@@ -182,6 +182,7 @@ Result<std::vector<float>> RopeFactors(WeightLoader& loader, const TensorFile& f
 Status Decoder::Load(const TensorFile& file, const LoadOptions& options, ThreadPool& pool) {
   compute_ = options.compute;
   WeightLoader loader(file, compute_, pool);
+  loader.QuantizeTo(options.weights);
   DecoderLoader layers(loader, file, config_, plan_);
   const auto report = [&options](double share) {
     if (options.progress) options.progress(share);

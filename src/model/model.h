@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -65,6 +66,7 @@ struct Segment {
 
 struct LoadOptions {
   Compute compute = Compute::kFast;
+  std::optional<DType> weights;  // matrices stored as floats become this (see quantize.h); none: as stored
   std::function<void(double share)> progress;  // 0 to 1
 };
 

@@ -1,10 +1,13 @@
 #include "model/weights.h"
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "tensor/block_codes.h"
 #include "tensor/dequant.h"
+#include "tensor/quantize.h"
 
 namespace ballast {
 namespace {
@@ -28,12 +31,42 @@ Result<MatrixView> WeightLoader::View(const std::string& name, int64_t rows, int
   return file_.Matrix(*t);
 }
 
+// Row by row, so that beside the blocks only some rows are ever floats.
+Result<MatrixView> WeightLoader::Quantized(const TensorInfo& tensor, const MatrixView& view,
+                                           std::shared_ptr<uint8_t>* owner) const {
+  MatrixView out = view;
+  out.dtype = *quantize_to_;
+  const auto bytes = static_cast<size_t>(out.row_bytes() * out.rows);
+  std::shared_ptr<uint8_t> blocks(new uint8_t[bytes + 1], std::default_delete<uint8_t[]>());
+  out.data = blocks.get();
+  std::atomic<bool> good = true;
+  pool_.For(view.rows, 16, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> row(static_cast<size_t>(view.cols));
+    for (int64_t r = begin; r < end; ++r) {
+      Dequantize(view.dtype, view.row(r), view.cols, row.data());
+      if (!Quantize(out.dtype, row.data(), view.cols, blocks.get() + r * out.row_bytes())) good = false;
+    }
+  });
+  if (!good) {
+    return Status::Expected(Code::kModel, file_.path() + ": tensor " + tensor.name,
+                            "finite values below 65504 times the largest code", "others",
+                            "load it without --weights");
+  }
+  *owner = std::move(blocks);
+  return out;
+}
+
 Result<Weights> WeightLoader::Pack(const TensorInfo& tensor, const MatrixView& view,
                                    std::shared_ptr<uint8_t> owner) {
-  Weights packed = Weights::Pack(view, compute_, pool_, std::move(owner));
+  MatrixView source = view;
+  if (quantize_to_.has_value() && !IsQuantized(view.dtype) &&
+      view.cols % Info(*quantize_to_).block_elements == 0) {
+    BALLAST_ASSIGN_OR_RETURN(source, Quantized(tensor, view, &owner));
+  }
+  Weights packed = Weights::Pack(source, compute_, pool_, std::move(owner));
   packed_bytes_ += packed.bytes();
   packed_elements_ += view.rows * view.cols;
-  if (compute_ == Compute::kFast) file_.DontNeed(tensor);
+  if (compute_ == Compute::kFast || source.data != view.data) file_.DontNeed(tensor);
   return packed;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -20,6 +21,10 @@ class WeightLoader {
  public:
   WeightLoader(const TensorFile& file, Compute compute, ThreadPool& pool)
       : file_(file), compute_(compute), pool_(pool) {}
+
+  // From now on matrices stored as floats become blocks of this type when they are packed, where their
+  // columns allow it. REQUIRES: CanQuantizeTo(type).
+  void QuantizeTo(std::optional<DType> type) { quantize_to_ = type; }
 
   bool Has(const std::string& name) const { return file_.FindTensor(name) != nullptr; }
   // A matrix of exactly (rows, cols), as stored.
@@ -47,7 +52,10 @@ class WeightLoader {
   const TensorFile& file_;
   Compute compute_;
   ThreadPool& pool_;
+  std::optional<DType> quantize_to_;
   Result<Weights> Pack(const TensorInfo& tensor, const MatrixView& view, std::shared_ptr<uint8_t> owner);
+  Result<MatrixView> Quantized(const TensorInfo& tensor, const MatrixView& view,
+                               std::shared_ptr<uint8_t>* owner) const;
   Result<std::vector<float>> Floats(const TensorInfo& tensor, int64_t n) const;
   mutable std::set<std::string, std::less<>> used_;
   int64_t packed_bytes_ = 0;

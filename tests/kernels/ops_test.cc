@@ -140,6 +140,33 @@ TEST_P(Ops, ActivationsMatchTheirDefinitions) {
   }
 }
 
+TEST_P(Ops, MixKeepsDotProductsAndSpreadsWhatStandsOut) {
+  for (int64_t dim : {1, 2, 4, 8, 16, 24, 64, 80, 96, 128, 256}) {
+    auto x = Normal(3 * dim, 1, 17), y = Normal(3 * dim, 1, 18);
+    const auto before_x = x, before_y = y;
+    Mix(x.data(), 3, dim);
+    Mix(y.data(), 3, dim);
+    for (int64_t v = 0; v < 3; ++v) {
+      double before = 0, after = 0;
+      for (int64_t i = v * dim; i < (v + 1) * dim; ++i) {
+        before += double{before_x[i]} * before_y[i];
+        after += double{x[i]} * y[i];
+      }
+      EXPECT_NEAR(before, after, 2e-6 * static_cast<double>(dim)) << dim;
+    }
+    std::vector<float> spike(dim);
+    spike[dim / 2] = 1;
+    Mix(spike.data(), 1, dim);
+    const int64_t block = dim & -dim;
+    double sum = 0;
+    for (float v : spike) {
+      EXPECT_LE(std::abs(v), 1.0001 / std::sqrt(static_cast<double>(block)));
+      sum += double{v} * v;
+    }
+    EXPECT_NEAR(sum, 1, 1e-5);
+  }
+}
+
 TEST_P(Ops, SoftCapBoundsAndKeepsSmallValues) {
   std::vector<float> x = {-1e30f, -100, -30, -1, 0, 1e-3f, 1, 30, 100, 1e30f};
   const auto before = x;
