@@ -42,14 +42,14 @@ JinjaValue MakeMapping(JinjaRuntime* rt, Kind kind, const JinjaArgs& args) {
     const JinjaValue& from = args.positional[0];
     if (from.Is(Kind::kDict)) {
       for (const auto& [key, value] : from.dict().entries) {
-        if (!rt->Charge(1)) return {};
+        if (!rt->Charge(1) || (key.Is(Kind::kString) && !rt->Work(key.str().size()))) return {};
         rep->Set(key, value);
       }
     } else {
       for (const JinjaValue& pair : rt->Iterate(from)) {
         const JinjaValue::Items two = rt->Iterate(pair);
         if (two.size() != 2) return rt->Fail("dict expected pairs of a key and a value");
-        if (!rt->Charge(1)) return {};
+        if (!rt->Charge(1) || (two[0].Is(Kind::kString) && !rt->Work(two[0].str().size()))) return {};
         rep->Set(two[0], two[1]);
       }
     }
@@ -212,7 +212,7 @@ int64_t JinjaIntArg(JinjaRuntime* rt, const JinjaValue* arg, int64_t missing) {
 
 std::string JinjaTextArg(JinjaRuntime* rt, const JinjaValue* arg, std::string_view missing) {
   if (arg == nullptr) return std::string(missing);
-  if (arg->Is(Kind::kString)) return arg->str();
+  if (arg->Is(Kind::kString)) return rt->Fits(arg->str().size()) ? arg->str() : "";
   rt->TypeError("expected a string", *arg);
   return std::string(missing);
 }

@@ -33,7 +33,7 @@ JinjaValue SortKey(JinjaRuntime* rt, const JinjaValue& item, const JinjaValue* a
                    bool case_sensitive) {
   const bool named = attribute != nullptr && !attribute->Is(Kind::kNone);
   JinjaValue key = named ? Path(rt, item, *attribute) : item;
-  if (case_sensitive || !key.Is(Kind::kString) || !rt->Work(key.str().size() * 4)) return key;
+  if (!key.Is(Kind::kString) || case_sensitive || !rt->CharWork(key.str().size())) return key;
   return rt->Text(JinjaChangeCase(key.text(), JinjaCase::kLower));
 }
 

@@ -15,7 +15,7 @@ JinjaValue Strip(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args
   const auto bound = rt->Bind("strip", args, {"chars"});
   const bool chars = bound[0] != nullptr && !bound[0]->Is(Kind::kNone);
   const std::string set = chars ? JinjaTextArg(rt, bound[0], "") : "";
-  if (!rt->Fits(self.text().MemoryBytes())) return {};
+  if (!rt->Fits(self.text().MemoryBytes()) || !rt->Work(self.str().size() * (set.size() + 8))) return {};
   return rt->Text(
       JinjaStrip(self.text(), chars ? std::optional<std::string_view>(set) : std::nullopt, left, right));
 }
@@ -38,11 +38,12 @@ JinjaValue Split(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args
   const int64_t limit = JinjaIntArg(rt, bound[1], -1);
   if (!rt->ok()) return {};
   if (!spaces && separator.empty()) return rt->Fail("empty separator");
+  if (!rt->CharWork(self.str().size())) return {};
   // Counted before it is made: each part is an object of its own.
   const std::string& text = self.str();
   size_t parts =
       spaces ? static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return c <= ' '; }))
-             : JinjaFindAll(text, separator, -1).size();
+             : JinjaCount(text, separator, -1);
   if (limit >= 0) parts = std::min(parts, static_cast<size_t>(limit));
   if (!rt->Fits(text.size() + (parts + 1) * (2 * sizeof(MarkedText) + sizeof(JinjaStringRep)))) return {};
   if (from_right && !rt->Work(text.size() * std::min<size_t>(separator.size(), 1 << 20))) return {};
@@ -53,6 +54,7 @@ JinjaValue Split(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args
 
 JinjaValue SplitLines(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args) {
   const auto bound = rt->Bind("splitlines", args, {"keepends"});
+  if (!rt->CharWork(self.str().size())) return {};
   const auto lines = static_cast<size_t>(
       std::count_if(self.str().begin(), self.str().end(), [](char c) { return c < ' '; }));
   if (!rt->Fits(self.str().size() * 2 + lines * (2 * sizeof(MarkedText) + sizeof(JinjaStringRep)))) return {};
@@ -86,7 +88,7 @@ JinjaValue RemoveAffix(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs
 
 template <JinjaCase how>
 JinjaValue Case(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs&) {
-  if (!rt->Fits(self.text().MemoryBytes()) || !rt->Work(self.str().size() * 4)) return {};
+  if (!rt->Fits(self.text().MemoryBytes()) || !rt->CharWork(self.str().size())) return {};
   return rt->Text(JinjaChangeCase(self.text(), how));
 }
 
@@ -116,10 +118,9 @@ JinjaValue Find(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args)
   const auto bound = rt->Bind("find", args, {"sub"});
   const std::string wanted = JinjaTextArg(rt, bound[0], "");
   const std::string& text = self.str();
-  if (!rt->Work(text.size())) return {};
+  if (!rt->CharWork(text.size())) return {};
   if (how == Search::kCount) {
-    if (!rt->Fits(text.size() * 8 / std::max<size_t>(wanted.size(), 1))) return {};
-    return JinjaValue::Int(static_cast<int64_t>(JinjaFindAll(text, wanted, -1).size()));
+    return JinjaValue::Int(static_cast<int64_t>(JinjaCount(text, wanted, -1)));
   }
   if (how == Search::kRightFind && !rt->Work(text.size() * std::min<size_t>(wanted.size(), 1 << 20)))
     return {};
@@ -134,14 +135,12 @@ enum class Kinds { kDigit, kAlpha, kAlnum, kSpace };
 template <Kinds how>
 JinjaValue Every(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs&) {
   const std::string& text = self.str();
-  if (!rt->Work(text.size())) return {};
+  if (!rt->CharWork(text.size())) return {};
   for (size_t at = 0, bytes = 1; at < text.size(); at += bytes) {
     const char32_t c = JinjaDecode(text, at, &bytes);
-    const bool digit = c >= '0' && c <= '9';
-    const bool letter = c >= 0x80 ? !JinjaIsSpace(c) : (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
-    const bool fits = how == Kinds::kSpace
-                          ? JinjaIsSpace(c)
-                          : (how != Kinds::kAlpha && digit) || (how != Kinds::kDigit && letter);
+    const bool letter = how != Kinds::kDigit && JinjaIsLetter(c);
+    const bool number = how != Kinds::kAlpha && JinjaIsNumber(c);
+    const bool fits = how == Kinds::kSpace ? JinjaIsSpace(c) : letter || number;
     if (!fits) return JinjaValue::Bool(false);
   }
   return JinjaValue::Bool(!text.empty());

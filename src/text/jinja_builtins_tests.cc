@@ -72,7 +72,7 @@ bool DivisibleBy(JinjaRuntime* rt, const JinjaValue& v, const JinjaArgs& args) {
 template <JinjaCase how>
 bool HasCase(JinjaRuntime* rt, const JinjaValue& v, const JinjaArgs&) {
   const MarkedText text = rt->Str(v);
-  if (!rt->Work(text.size() * 8)) return false;
+  if (!rt->CharWork(2 * text.size())) return false;
   return JinjaChangeCase(text, how).str() == text.str() &&
          JinjaChangeCase(text, JinjaCase::kSwap).str() != text.str();
 }

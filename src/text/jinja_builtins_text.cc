@@ -16,7 +16,7 @@ using Kind = JinjaValue::Kind;
 template <JinjaCase how>
 JinjaValue Case(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs&) {
   const MarkedText text = rt->Str(self);
-  if (!rt->Work(text.size() * 4)) return {};
+  if (!rt->CharWork(text.size())) return {};
   return rt->Text(JinjaChangeCase(text, how));
 }
 
@@ -24,9 +24,9 @@ JinjaValue Trim(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args)
   const auto bound = rt->Bind("trim", args, {"chars"});
   const bool chars = bound[0] != nullptr && !bound[0]->Is(Kind::kNone);
   const std::string set = chars ? JinjaTextArg(rt, bound[0], "") : "";
-  if (!rt->ok()) return {};
-  return rt->Text(
-      JinjaStrip(rt->Str(self), chars ? std::optional<std::string_view>(set) : std::nullopt, true, true));
+  const MarkedText text = rt->Str(self);
+  if (!rt->Work(text.size() * (set.size() + 8))) return {};
+  return rt->Text(JinjaStrip(text, chars ? std::optional<std::string_view>(set) : std::nullopt, true, true));
 }
 
 JinjaValue ToString(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs&) {
@@ -39,7 +39,7 @@ JinjaValue Replace(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& ar
     return rt->Fail("replace expected what to replace, and with what");
   const MarkedText text = rt->Str(self), old = rt->Str(*bound[0]), with = rt->Str(*bound[1]);
   const int64_t limit = bound[2] == nullptr || bound[2]->Is(Kind::kNone) ? -1 : JinjaIntArg(rt, bound[2], -1);
-  const size_t times = JinjaFindAll(text.str(), old.str(), limit).size();
+  const size_t times = JinjaCount(text.str(), old.str(), limit);
   if (!rt->Fits(text.MemoryBytes() + times * (with.MemoryBytes() + 8))) return {};
   return rt->Text(JinjaReplace(text, old.str(), with, limit));
 }
@@ -56,7 +56,10 @@ JinjaValue Indent(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& arg
   }
   const bool first = JinjaBoolArg(*rt, bound[1], false), blank = JinjaBoolArg(*rt, bound[2], false);
   MarkedText text = rt->Str(self);
+  if (!rt->CharWork(text.size())) return {};
   text.Append("\n", false);  // so that a newline at the end is followed by a line, as in jinja2
+  const size_t ends = JinjaCount(text.str(), "\n", -1) + text.size() / 16;
+  if (!rt->Fits(text.MemoryBytes() + ends * (by.MemoryBytes() + 2 * sizeof(MarkedText)))) return {};
   const auto lines = JinjaSplitLines(text, false);
   if (!rt->Fits(text.MemoryBytes() + lines.size() * (by.MemoryBytes() + sizeof(MarkedText)))) return {};
   MarkedText out;
@@ -72,19 +75,20 @@ JinjaValue Escape(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs&) {
   static constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
       {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
   MarkedText text = rt->Str(self);
-  if (!rt->Fits(text.MemoryBytes() * 6)) return {};
-  for (const auto& [from, to] : kPairs)
+  if (!rt->Fits(text.MemoryBytes() * 6) || !rt->CharWork(text.size())) return {};
+  for (const auto& [from, to] : kPairs) {
     text = JinjaReplace(text, from, MarkedText(std::string(to), text.HasData()), -1);
+  }
   return rt->Text(std::move(text));
 }
 
 JinjaValue WordCount(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs&) {
   const MarkedText text = rt->Str(self);
-  if (!rt->Fits(text.size() * 8)) return {};
+  if (!rt->CharWork(text.size())) return {};
   int64_t words = 0;
   for (size_t at = 0, bytes = 1, in = 0; at < text.size(); at += bytes) {
     const char32_t c = JinjaDecode(text.str(), at, &bytes);
-    const bool part = c >= 0x80 ? !JinjaIsSpace(c) : std::isalnum(static_cast<int>(c)) != 0 || c == '_';
+    const bool part = JinjaIsLetter(c) || JinjaIsNumber(c) || c == '_';
     if (part && in == 0) ++words;
     in = part ? 1 : 0;
   }

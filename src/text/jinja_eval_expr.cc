@@ -100,7 +100,8 @@ JinjaValue JinjaEvaluator::DictOf(const JinjaNode& node) {
       return rt_->Fail("unhashable type: '" + std::string(JinjaTypeName(key)) + "'");
     }
     // Keys that share a hash are compared one by one.
-    if (!key.Is(Kind::kString) && !rt_->Charge(static_cast<int64_t>(i))) return {};
+    const bool text = key.Is(Kind::kString);
+    if (text ? !rt_->Work(key.str().size()) : !rt_->Charge(static_cast<int64_t>(i))) return {};
     rep->Set(key, value);
   }
   return dict;

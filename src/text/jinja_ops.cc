@@ -195,6 +195,7 @@ JinjaValue JinjaRuntime::Item(const JinjaValue& subject, const JinjaValue& key) 
   if (subject.Is(Kind::kUndefined)) return Fail(subject.UndefinedMessage());
   const bool index = key.Is(Kind::kInt) || key.Is(Kind::kBool);
   if (subject.Is(Kind::kDict)) {
+    if (key.Is(Kind::kString) && !Work(key.str().size())) return {};
     if (const JinjaValue* found = subject.dict().Find(key)) return *found;
   } else if (subject.Is(Kind::kList) && index) {
     const int64_t size = static_cast<int64_t>(subject.items().size());
@@ -205,6 +206,7 @@ JinjaValue JinjaRuntime::Item(const JinjaValue& subject, const JinjaValue& key) 
     const int64_t at = key.AsInt() + (key.AsInt() < 0 ? size : 0);
     if (at >= 0 && at < size) {
       if (static_cast<JinjaStringRep*>(subject.rep())->ascii) return Text(subject.text().Sub(at, 1));
+      if (!CharWork(static_cast<size_t>(at))) return {};
       size_t byte = 0;
       for (int64_t i = 0; i < at; ++i) byte += JinjaCharBytes(subject.str(), byte);
       return Text(subject.text().Sub(byte, JinjaCharBytes(subject.str(), byte)));
@@ -247,7 +249,7 @@ JinjaValue JinjaRuntime::Slice(const JinjaValue& subject, const std::array<Jinja
     if (from < to && Fits(to - from)) out = subject.text().Sub(from, to - from);
     return Text(std::move(out));
   }
-  if (!Fits(subject.str().size() * 8)) return {};
+  if (!Fits(subject.str().size() * 8) || !CharWork(subject.str().size())) return {};
   std::vector<uint32_t> starts;  // byte of each character, and of the end
   for (size_t at = 0; at < subject.str().size(); at += JinjaCharBytes(subject.str(), at)) {
     starts.push_back(static_cast<uint32_t>(at));

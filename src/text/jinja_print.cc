@@ -59,6 +59,7 @@ class Printer {
   void Uncount() { rt_->Buffered(-static_cast<int64_t>(counted_)); }
   const std::string& Data(const JinjaValue& value) {
     data_ = data_ || value.text().HasData();
+    rt_->CharWork(value.str().size());
     rt_->Fits(value.str().size());
     return value.str();
   }

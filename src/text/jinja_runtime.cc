@@ -90,17 +90,16 @@ bool JinjaRuntime::Charge(int64_t steps) {
   if (steps_ > limits_.max_steps) {
     Fail("expected at most " + std::to_string(limits_.max_steps) + " steps, found more");
   }
-  if (meter_.live() + static_cast<size_t>(buffered_) > limits_.max_memory_bytes) Fits(0);
+  if (ok() && meter_.live() + static_cast<size_t>(buffered_) > limits_.max_memory_bytes) Fits(0);
   return ok();
 }
 
 bool JinjaRuntime::Fits(size_t bytes) {
-  if (!Work(bytes)) return false;
   const size_t used = meter_.live() + static_cast<size_t>(buffered_);
-  if (used + bytes > limits_.max_memory_bytes) {
+  if (used > limits_.max_memory_bytes || bytes > limits_.max_memory_bytes - used) {
     Fail("expected at most " + std::to_string(limits_.max_memory_bytes) + " bytes of values, found more");
   }
-  return ok();
+  return Work(bytes);
 }
 
 JinjaValue JinjaRuntime::Text(MarkedText text) {
@@ -154,6 +153,7 @@ int JinjaRuntime::Order(const JinjaValue& a, const JinjaValue& b, std::string_vi
     return a.AsDouble() < b.AsDouble() ? -1 : a.AsDouble() > b.AsDouble();
   }
   if (a.Is(Kind::kString) && b.Is(Kind::kString)) {
+    Work(std::min(a.str().size(), b.str().size()));
     const int order = a.str().compare(b.str());
     return order < 0 ? -1 : order > 0;
   }
@@ -185,6 +185,7 @@ bool JinjaRuntime::Contains(const JinjaValue& container, const JinjaValue& item)
       Work(container.str().size());
       return ok() && JinjaFind(container.str(), item.str()) != std::string::npos;
     case Kind::kDict:
+      if (item.Is(Kind::kString)) Work(item.str().size());
       return container.dict().Find(item) != nullptr;
     case Kind::kUndefined:
       return false;
@@ -221,6 +222,7 @@ JinjaValue::Items JinjaRuntime::Iterate(const JinjaValue& value) {
       break;
     case Kind::kString: {
       const std::string& text = value.str();
+      if (!CharWork(text.size())) break;
       if (!Fits(JinjaCountChars(text) * (sizeof(JinjaStringRep) + sizeof(JinjaValue)))) break;
       for (size_t at = 0; at < text.size() && ok();) {
         const size_t bytes = JinjaCharBytes(text, at);
@@ -241,7 +243,7 @@ int64_t JinjaRuntime::Length(const JinjaValue& value) {
       return 0;
     case Kind::kString:
       if (static_cast<JinjaStringRep*>(value.rep())->ascii) return static_cast<int64_t>(value.str().size());
-      Work(value.str().size());
+      CharWork(value.str().size());
       return static_cast<int64_t>(JinjaCountChars(value.str()));
     case Kind::kList:
       return static_cast<int64_t>(value.items().size());

@@ -70,7 +70,8 @@ class JinjaRuntime {
   int line() const { return line_; }
 
   bool Charge(int64_t steps);
-  bool Work(size_t bytes) { return Charge(static_cast<int64_t>(bytes / 256)); }
+  bool Work(size_t bytes) { return Charge(static_cast<int64_t>(bytes / 256)); }     // copied or compared
+  bool CharWork(size_t bytes) { return Charge(static_cast<int64_t>(bytes / 16)); }  // looked at one by one
   bool Fits(size_t bytes);                              // also charges for making so many
   void Buffered(int64_t bytes) { buffered_ += bytes; }  // held by an output that is being written
 

@@ -68,6 +68,18 @@ std::vector<MarkedText> RightSplitSpaces(const MarkedText& text, int64_t limit) 
   return parts;
 }
 
+// Where `old` stands in text, first to last, not overlapping, at most `limit` times (-1: always).
+template <typename Take>
+void ForEachMatch(std::string_view text, std::string_view old, int64_t limit, const Take& take) {
+  size_t at = 0;
+  for (int64_t n = 0; limit < 0 || n < limit; ++n) {
+    at = old.empty() ? (at <= text.size() ? at : std::string_view::npos) : JinjaFind(text, old, at);
+    if (at == std::string_view::npos) return;
+    take(at);
+    at += !old.empty() ? old.size() : at < text.size() ? JinjaCharBytes(text, at) : 1;
+  }
+}
+
 bool Cased(char32_t c) {
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL ||
@@ -88,6 +100,25 @@ void AppendLower(char32_t c, std::string* out) {
 }
 
 }  // namespace
+
+bool JinjaIsLetter(char32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool JinjaIsNumber(char32_t c) {
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
+         category == UTF8PROC_CATEGORY_NO;
+}
 
 MarkedText JinjaStrip(const MarkedText& text, std::optional<std::string_view> chars, bool left, bool right) {
   const std::string& s = text.str();
@@ -128,7 +159,7 @@ std::vector<MarkedText> JinjaSplit(const MarkedText& text, std::optional<std::st
     }
     std::reverse(cuts.begin(), cuts.end());
   } else {
-    cuts = JinjaFindAll(s, *separator, limit);
+    ForEachMatch(s, *separator, limit, [&](size_t at) { cuts.push_back(at); });
   }
   std::vector<MarkedText> parts;
   size_t from = 0;
@@ -165,30 +196,20 @@ size_t JinjaFind(std::string_view text, std::string_view wanted, size_t from) {
   return at == nullptr ? std::string_view::npos : static_cast<const char*>(at) - text.data();
 }
 
-std::vector<size_t> JinjaFindAll(std::string_view text, std::string_view old, int64_t limit) {
-  std::vector<size_t> found;
-  const auto full = [&] { return limit >= 0 && static_cast<int64_t>(found.size()) >= limit; };
-  if (old.empty()) {  // before each character and at the end
-    for (size_t at = 0; at <= text.size() && !full(); at += at < text.size() ? JinjaCharBytes(text, at) : 1) {
-      found.push_back(at);
-    }
-    return found;
-  }
-  for (size_t at = 0; !full() && (at = JinjaFind(text, old, at)) != std::string_view::npos;
-       at += old.size()) {
-    found.push_back(at);
-  }
-  return found;
+size_t JinjaCount(std::string_view text, std::string_view old, int64_t limit) {
+  size_t count = 0;
+  ForEachMatch(text, old, limit, [&](size_t) { ++count; });
+  return count;
 }
 
 MarkedText JinjaReplace(const MarkedText& text, std::string_view old, const MarkedText& with, int64_t limit) {
   MarkedText out;
   size_t from = 0;
-  for (const size_t at : JinjaFindAll(text.str(), old, limit)) {
+  ForEachMatch(text.str(), old, limit, [&](size_t at) {
     out.AppendRange(text, from, at - from);
     out.Append(with);
     from = at + old.size();
-  }
+  });
   out.AppendRange(text, from, text.size() - from);
   return out;
 }

@@ -21,9 +21,13 @@ std::vector<MarkedText> JinjaSplit(const MarkedText& text, std::optional<std::st
 std::vector<MarkedText> JinjaSplitLines(const MarkedText& text, bool keep_ends);
 // As string_view::find, in linear time.
 size_t JinjaFind(std::string_view text, std::string_view wanted, size_t from = 0);
-// Where `old` stands in text, not overlapping, at most `limit` (-1: all).
-std::vector<size_t> JinjaFindAll(std::string_view text, std::string_view old, int64_t limit);
+// How often `old` stands in text, not overlapping, at most `limit` (-1: all). The empty string stands before
+// each character and at the end.
+size_t JinjaCount(std::string_view text, std::string_view old, int64_t limit);
 MarkedText JinjaReplace(const MarkedText& text, std::string_view old, const MarkedText& with, int64_t limit);
+
+bool JinjaIsLetter(char32_t c);  // str.isalpha
+bool JinjaIsNumber(char32_t c);  // str.isnumeric, but for the odd letter that is a number
 
 enum class JinjaCase { kUpper, kLower, kTitle, kCapitalize, kSwap, kWords };  // kWords: the filter `title`
 MarkedText JinjaChangeCase(const MarkedText& text, JinjaCase how);

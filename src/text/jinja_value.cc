@@ -117,7 +117,7 @@ const JinjaValue* JinjaDictRep::FindHashed(size_t hash, const JinjaValue* key, s
 }
 
 const JinjaValue* JinjaDictRep::Find(const JinjaValue& key) const {
-  return FindHashed(HashOf(key), &key, "");
+  return FindHashed(index_.empty() ? 0 : HashOf(key), &key, "");
 }
 
 const JinjaValue* JinjaDictRep::Find(std::string_view key) const {
@@ -223,7 +223,11 @@ bool JinjaEquals(const JinjaValue& a, const JinjaValue& b, int64_t* work, int de
   if (a.kind() != b.kind()) return false;
   if (a.Is(Kind::kUndefined) || a.Is(Kind::kNone)) return true;
   if (a.rep() == b.rep()) return true;
-  if (a.Is(Kind::kString)) return a.str() == b.str();
+  if (a.Is(Kind::kString)) {
+    if (a.str().size() != b.str().size()) return false;
+    *work -= static_cast<int64_t>(a.str().size() / 256);
+    return a.str() == b.str();
+  }
   if (depth >= kEqualsDepth) return false;
   if (a.Is(Kind::kList)) {
     const auto flavor = [](const JinjaValue& v) { return static_cast<JinjaListRep*>(v.rep())->flavor; };
