@@ -30,7 +30,7 @@ int ExitCode(const Status& status);
 // Prints "ballast: <message>" and "hint: ..." on stderr; returns ExitCode.
 int Fail(const Status& status);
 
-// -m -t -c --sinks --pin-system --policy --kv --compute --json --verbose, with their BALLAST_* twins.
+// -m -t -c --sinks --pin-system --policy --kv --compute --weights --json --verbose, with their BALLAST_* twins.
 struct CommonFlags {
   std::string model;
   int threads = 0;      // 0: UsableCores()
@@ -40,6 +40,7 @@ struct CommonFlags {
   std::vector<std::string> policies;  // empty: {"sinks"}; only eval accepts several
   std::string kv = "q8";              // q8 | f16 | f32
   std::string compute = "fast";       // fast | f32
+  std::string weights = "stored";     // stored | q8 | q4
   bool json = false;
   bool verbose = false;
 };

@@ -110,13 +110,17 @@ void ChooseOne(RivalFlag& a, RivalFlag& b) {
 void AddCommonFlags(CLI::App& app, CommonFlags& flags) {
   app.set_version_flag("--version", "ballast " BALLAST_VERSION, "Print the version");
   AddFlag(app, "-m,--model", "MODEL", flags.model,
-          "Model file, GGUF (default: SmolLM2-135M, which make build fetches)")
+          "Model: a GGUF file or a Hugging Face folder (default: SmolLM2-135M, which make build fetches)")
       ->type_name("PATH")
       ->group("Model");
   AddFlag(app, "-t,--threads", "THREADS", flags.threads, "Threads (default: the cores this process may use)")
       ->group("Model");
   AddFlag(app, "--compute", "COMPUTE", flags.compute,
           "fast: 8-bit activations; f32: full precision, slow (fast)")
+      ->type_name("KIND")
+      ->group("Model");
+  AddFlag(app, "--weights", "WEIGHTS", flags.weights,
+          "Matrices stored as floats: as stored, or made q8 or q4 while loading (stored)")
       ->type_name("KIND")
       ->group("Model");
   AddFlag(app, "-c,--context", "CONTEXT", flags.context,
@@ -231,6 +235,9 @@ Result<StreamOptions> MakeStreamOptions(const CommonFlags& flags, const std::str
   BALLAST_ASSIGN_OR_RETURN(options.kv, ParseKv(flags.kv));
   if (flags.compute != "fast" && flags.compute != "f32") {
     return Status::Expected(Code::kUsage, "--compute", "fast or f32", "\"" + flags.compute + "\"");
+  }
+  if (flags.weights != "stored" && flags.weights != "q8" && flags.weights != "q4") {
+    return Status::Expected(Code::kUsage, "--weights", "stored, q8 or q4", "\"" + flags.weights + "\"");
   }
   // The two ranges, without a model: a dense cache takes any pair within them.
   const int64_t context = flags.context == 0 ? 1 : flags.context;

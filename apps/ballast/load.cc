@@ -61,6 +61,8 @@ Result<Loaded> LoadModel(const CommonFlags& flags) {
   Progress progress("loading " + path.substr(path.rfind('/') + 1));
   LoadOptions options;
   options.compute = flags.compute == "f32" ? Compute::kF32 : Compute::kFast;
+  if (flags.weights == "q8") options.weights = DType::kQ8_0;
+  if (flags.weights == "q4") options.weights = DType::kQ4_1;
   options.progress = [&progress](double share) { progress.Update(share); };
   BALLAST_ASSIGN_OR_RETURN(loaded.model, Model::Load(*loaded.file, options, *loaded.pool));
   progress.Done();

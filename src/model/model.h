@@ -66,8 +66,9 @@ struct Segment {
 
 struct LoadOptions {
   Compute compute = Compute::kFast;
-  std::optional<DType> weights;  // matrices stored as floats become this (see quantize.h); none: as stored
   std::function<void(double share)> progress;  // 0 to 1
+  // Matrices stored as floats become this (see quantize.h); none: they stay as stored.
+  std::optional<DType> weights = std::nullopt;
 };
 
 class Model {
