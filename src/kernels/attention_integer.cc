@@ -1,9 +1,10 @@
 // The integer attention kernel: q8 keys and values, AVX-512 VNNI.
 //
 // One instruction (vpdpbusd) multiplies 64 unsigned by 64 signed bytes and adds them in fours. Cached keys
-// and values are the signed side. Queries, and later the softmax weights, are rounded to 16 bits and used as
-// two unsigned bytes (high, low), in two passes over a packed block that lies in L1: the sums are exact
-// integers, and the rounding (2^-16 of the largest) stays far below that of the cache itself.
+// and values are the signed side. Queries are rounded to 8 bits, as finely as the keys they meet (both were
+// mixed first: Mix in ops.h). The softmax weights, which span many sizes, are rounded to 16 bits and used as
+// two unsigned bytes (high, low), in two passes over a packed block that lies in L1. The sums are exact
+// integers.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -93,7 +94,7 @@ HWY_INLINE __m512i TransposeWords(__m512i* r, uint8_t* out) {
   return _mm512_add_epi32(_mm512_add_epi32(total[0], total[1]), _mm512_add_epi32(total[2], total[3]));
 }
 
-// bias: (kBlockKeys) 2^15 times the sum of each key's bytes: what the offset of the queries adds to a score.
+// bias: (kBlockKeys) 2^7 times the sum of each key's bytes: what the offset of the queries adds to a score.
 HWY_INLINE void PackKeys(const uint8_t* keys, int count, int64_t dim, uint8_t* out, int32_t* bias) {
   for (int k = 0; k < count; k += 16) {
     __m512i total = _mm512_setzero_si512();
@@ -102,7 +103,7 @@ HWY_INLINE void PackKeys(const uint8_t* keys, int count, int64_t dim, uint8_t* o
       LoadRows<16>(keys, k, count, dim, e, rows);
       total = _mm512_add_epi32(total, TransposeWords(rows, out + e / 4 * kStepBytes + k * 4));
     }
-    _mm512_store_si512(bias + k, _mm512_slli_epi32(total, 15));
+    _mm512_store_si512(bias + k, _mm512_slli_epi32(total, 7));
   }
 }
 
@@ -133,7 +134,7 @@ struct Factors {
 // out[q][64-byte column c] = factors . panel over `steps` groups of four bytes, exactly. out: (kTile,
 // kBlockKeys). Not inlined: alone, its sums stay in registers. Prefetches as many bytes at `next` as the
 // panel has columns of 64.
-template <int kTile, int kWide>
+template <int kTile, int kWide, int kPasses>
 HWY_NOINLINE void MultiplyPanel(const Factors& f, const uint8_t* HWY_RESTRICT panel, int64_t steps,
                                 const uint8_t* next, int32_t* HWY_RESTRICT out) {
   __m512i sums[kTile][kWide];
@@ -142,16 +143,18 @@ HWY_NOINLINE void MultiplyPanel(const Factors& f, const uint8_t* HWY_RESTRICT pa
     HWY_UNROLL(8)
     for (int c = 0; c < kWide; ++c) sums[q][c] = _mm512_setzero_si512();
   }
-  for (int pass = 0; pass < 2; ++pass) {
+  for (int pass = 0; pass < kPasses; ++pass) {
     const uint8_t* factors = f.high + pass * f.low_offset;
     HWY_UNROLL(8)
     for (int q = 0; q < kTile; ++q) {
       HWY_UNROLL(8)
-      for (int c = 0; c < kWide; ++c) sums[q][c] = _mm512_slli_epi32(sums[q][c], 8);
+      for (int c = 0; c < kWide && kPasses > 1; ++c) sums[q][c] = _mm512_slli_epi32(sums[q][c], 8);
     }
-    for (int64_t s = 0; s < steps; ++s, next += 128) {
-      _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T0);
-      _mm_prefetch(reinterpret_cast<const char*>(next + 64), _MM_HINT_T0);
+    for (int64_t s = 0; s < steps; ++s, next += kStepBytes / kPasses) {
+      HWY_UNROLL(4)
+      for (int line = 0; line < kStepBytes / kPasses; line += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(next + line), _MM_HINT_T0);
+      }
       __m512i x[kWide];
       HWY_UNROLL(8)
       for (int c = 0; c < kWide; ++c) x[c] = _mm512_load_si512(panel + s * kStepBytes + c * 64);
@@ -172,14 +175,8 @@ HWY_NOINLINE void MultiplyPanel(const Factors& f, const uint8_t* HWY_RESTRICT pa
   }
 }
 
-// 16 integers in [0, 65535] to their two bytes.
-HWY_INLINE void StoreFactors(__m512i x, uint8_t* high, uint8_t* low) {
-  _mm_store_si128(reinterpret_cast<__m128i*>(high), _mm512_cvtepi32_epi8(_mm512_srli_epi32(x, 8)));
-  _mm_store_si128(reinterpret_cast<__m128i*>(low), _mm512_cvtepi32_epi8(x));  // keeps the low byte
-}
-
-// The same for 64, in order: the packing instructions work inside blocks of 128 bits, so that block b of
-// their result holds bytes 4b..4b+3 of each of the four vectors.
+// 64 integers in [0, 65535] to their two bytes, in order: the packing instructions work inside blocks of 128
+// bits, so that block b of their result holds bytes 4b..4b+3 of each of the four vectors.
 HWY_INLINE void StoreFactors64(const __m512i* x, uint8_t* high, uint8_t* low) {
   const __m512i a = _mm512_packus_epi32(x[0], x[1]), b = _mm512_packus_epi32(x[2], x[3]);
   const __m512i byte = _mm512_set1_epi16(0xff);
@@ -190,9 +187,9 @@ HWY_INLINE void StoreFactors64(const __m512i* x, uint8_t* high, uint8_t* low) {
   _mm512_store_si512(low, _mm512_permutexvar_epi32(order, l));
 }
 
-// Rounds a query to 16 bits around 2^15; high and low have room for PaddedDim bytes. Returns the scale: query
-// = scale * (integer - 2^15).
-HWY_INLINE float QuantiseQuery(const float* x, int64_t dim, uint8_t* high, uint8_t* low) {
+// Rounds a query to 8 bits around 2^7; out has room for PaddedDim bytes. Returns the scale: query = scale *
+// (integer - 2^7).
+HWY_INLINE float QuantiseQuery(const float* x, int64_t dim, uint8_t* out) {
   __m512 largest = _mm512_setzero_ps();
   for (int64_t i = 0; i < dim; i += 16) {
     const __mmask16 mask = dim - i >= 16 ? 0xffff : 0xff;
@@ -200,13 +197,14 @@ HWY_INLINE float QuantiseQuery(const float* x, int64_t dim, uint8_t* high, uint8
   }
   const float max = hn::GetLane(hn::MaxOfLanes(FloatTag(), hn::Vec<FloatTag>{largest}));
   const bool zero = !(max > 1e-30f);
-  const __m512 inverse = _mm512_set1_ps(zero ? 0.0f : 32767.0f / max);
+  const __m512 inverse = _mm512_set1_ps(zero ? 0.0f : 127.0f / max);
   for (int64_t i = 0; i < dim; i += 16) {
     const __mmask16 mask = dim - i >= 16 ? 0xffff : 0xff;
     const __m512i rounded = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), inverse));
-    StoreFactors(_mm512_add_epi32(rounded, _mm512_set1_epi32(1 << 15)), high + i, low + i);
+    const __m512i shifted = _mm512_add_epi32(rounded, _mm512_set1_epi32(1 << 7));
+    _mm_store_si128(reinterpret_cast<__m128i*>(out + i), _mm512_cvtepi32_epi8(shifted));
   }
-  return zero ? 0.0f : max / 32767.0f;
+  return zero ? 0.0f : max / 127.0f;
 }
 
 // One block of keys and values, packed, and the scratch of a tile.
@@ -237,7 +235,7 @@ HWY_INLINE void ValueTile(const Item& item, const Block& block, int64_t first, c
   const Factors f{block.weights, kMaxTile * kBlockKeys, kBlockKeys};
   const int64_t steps = (block.keys->count + 3) / 4;
   for (int64_t e = 0; e < padded; e += 64) {
-    MultiplyPanel<kTile, 4>(f, block.v + e * kBlockKeys, steps, block.next_v + e * kBlockKeys, block.sums);
+    MultiplyPanel<kTile, 4, 2>(f, block.v + e * kBlockKeys, steps, block.next_v + e * kBlockKeys, block.sums);
     HWY_UNROLL(8)
     for (int q = 0; q < kTile; ++q) {
       float* acc = item.state.acc + (first + q) * padded + e;
@@ -260,9 +258,9 @@ HWY_NOINLINE void RunTile(const Item& item, const Block& block, int64_t first) {
   Factors queries = block.queries;
   queries.high += first * queries.stride;
   if (block.keys->count > 16) {
-    MultiplyPanel<kTile, 4>(queries, block.k, dim / 4, block.next_k, block.sums);
+    MultiplyPanel<kTile, 4, 1>(queries, block.k, dim / 4, block.next_k, block.sums);
   } else {
-    MultiplyPanel<kTile, 1>(queries, block.k, dim / 4, block.next_k, block.sums);
+    MultiplyPanel<kTile, 1, 1>(queries, block.k, dim / 4, block.next_k, block.sums);
   }
   float max[kTile], sum[kTile], keep[kTile], add[kTile];
   for (int q = 0; q < kTile; ++q) {
@@ -361,7 +359,7 @@ void RunInteger(const Item& item) {
   block.bias = reinterpret_cast<int32_t*>(take(kBlockKeys));
   block.weights = reinterpret_cast<uint8_t*>(take(2 * kMaxTile * kBlockKeys / 4));
   float* query_scale = take((item.queries + 15) / 16 * 16);
-  uint8_t* bytes = reinterpret_cast<uint8_t*>(take(item.queries * padded / 2));
+  uint8_t* bytes = reinterpret_cast<uint8_t*>(take(item.queries * padded / 4));
   block.queries = {bytes, item.queries * padded, padded};
   block.query_scale = query_scale;
   std::fill(block.sums, block.sums + kMaxTile * kBlockKeys, 0);
@@ -372,8 +370,7 @@ void RunInteger(const Item& item) {
     block.pinned = item.spans[keys.span].pinned;
     if (quantised != block.pinned) {
       for (int64_t j = 0; j < item.queries; ++j) {
-        uint8_t* high = bytes + j * padded;
-        query_scale[j] = QuantiseQuery(item.Query(block.pinned, j), dim, high, high + item.queries * padded);
+        query_scale[j] = QuantiseQuery(item.Query(block.pinned, j), dim, bytes + j * padded);
       }
       quantised = block.pinned;
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/attention_item.h"
 #include "kernels/isa.h"
 #include "tensor/dequant.h"
 
@@ -108,6 +109,18 @@ struct Call {
   }
 };
 
+// The query as the kernel in use takes it: the integer kernel rounds it to 8 bits of its largest value.
+std::vector<double> Rounded(const AttentionShape& shape, KvType kv, const float* x) {
+  std::vector<double> q(x, x + shape.head_dim);
+  if (!attention::UsesIntegers(shape, kv)) return q;
+  float max = 0;
+  for (int i = 0; i < shape.head_dim; ++i) max = std::max(max, std::abs(x[i]));
+  if (max == 0) return q;
+  for (int i = 0; i < shape.head_dim; ++i)
+    q[i] = double{max / 127.0f} * std::nearbyint(x[i] * (127.0f / max));
+  return q;
+}
+
 // The definition, in double.
 void Define(const Call& call, int64_t row, int head, std::vector<double>& out, double& mass) {
   const AttentionShape& shape = call.shape;
@@ -121,7 +134,8 @@ void Define(const Call& call, int64_t row, int head, std::vector<double>& out, d
   double max = -std::numeric_limits<double>::infinity();
   for (const KvSpan& span : call.spans) {
     const std::vector<float>& queries = span.pinned ? call.pinned : call.window;
-    const float* q = queries.data() + (row * shape.heads + head) * dim;
+    const std::vector<double> q = Rounded(shape, span.pinned ? shape.pinned_kv : shape.kv,
+                                          queries.data() + (row * shape.heads + head) * dim);
     for (int64_t k = 0; k < span.count; ++k) {
       const int64_t p = span.first_position + k;
       if (p > call.position[row] || (!span.pinned && p < call.start[row])) continue;
@@ -172,7 +186,8 @@ void ExpectDefinition(const Call& call, double tolerance) {
   EXPECT_LT(worst_mass, tolerance);
 }
 
-// Values are of size 1. kF32 errs by float rounding; kFast with q8 rounds queries and weights to 16 bits.
+// Values are of size 1. kF32 errs by float rounding; kFast with q8 rounds weights to 16 bits; its rounded
+// queries are part of the definition.
 double Tolerance(const AttentionShape& shape) {
   return shape.compute == Compute::kFast && shape.kv == KvType::kQ8 ? 2e-4 : 5e-6;
 }
