@@ -8,6 +8,7 @@
 #include "app.h"
 #include "conversation.h"
 #include "engine/load_tokenizer.h"
+#include "model/families.h"
 #include "terminal.h"
 #include "text/chat_format.h"
 
@@ -24,6 +25,7 @@ struct InspectFlags {
   std::string path;      // positional
   std::string tokenize;  // --tokenize FILE
   bool hash = false;
+  bool families = false;
   CLI::Option* tokenize_option = nullptr;
 };
 
@@ -282,7 +284,22 @@ Status CheckFlags(const CommonFlags& flags) {
   return MakeStreamOptions(flags, policy).status();
 }
 
+// What this version runs, as the table of the README.
+Status PrintFamilies() {
+  std::string text = "| architecture | models | positions |\n|---|---|---|\n";
+  for (const Family& family : AllFamilies()) {
+    if (family.plan == nullptr) continue;
+    text += fmt::format("| `{}` | {} | {} |\n", family.architecture, family.models,
+                        family.positions == Family::Positions::kAlibi ? "ALiBi" : "RoPE");
+  }
+  return Print(text);
+}
+
 int Inspect(InspectFlags& flags) {
+  if (flags.families) {
+    const Status printed = PrintFamilies();
+    return printed.ok() ? 0 : Fail(printed);
+  }
   if (Status status = CheckFlags(flags.common); !status.ok()) return Fail(status);
   if (!flags.path.empty()) flags.common.model = flags.path;
   Result<std::string> path = FindModel(flags.common);
@@ -320,6 +337,8 @@ Runner AddInspect(CLI::App& app) {
       AddFlag(*inspect, "--tokenize", "TOKENIZE", flags->tokenize,
               "Print the token ids of a file's bytes; no BOS, special tokens parsed; -: stdin");
   flags->tokenize_option->type_name("FILE")->group("Inspect");
+  AddFlag(*inspect, "--families", "FAMILIES", flags->families, "Only the table of families that can be run")
+      ->group("Inspect");
   AddFlag(*inspect, "--hash", "HASH", flags->hash, "Also the file's SHA-256")->group("Inspect");
   AddCommonFlags(*inspect, flags->common);
   return [flags] { return Inspect(*flags); };
