@@ -23,7 +23,7 @@ namespace ballast {
 struct JinjaLimits {
   int64_t max_steps = 2'000'000;  // expressions and statements run, and bytes handled, 256 a step
   size_t max_output_bytes = 16 << 20;
-  size_t max_memory_bytes = 48 << 20;  // of all values that live at once
+  size_t max_memory_bytes = 40 << 20;  // of all values that live at once
   int64_t now = 0;                     // what strftime_now prints: local time, as seconds since 1970
 };
 

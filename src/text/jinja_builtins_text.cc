@@ -54,6 +54,7 @@ JinjaValue Indent(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& arg
     if (width > 1000) return rt->Fail("indent: expected a width of at most 1000");
     by = MarkedText(std::string(width > 0 ? width : 0, ' '));
   }
+  if (self.Is(Kind::kUndefined)) return rt->Fail(self.UndefinedMessage());
   const bool first = JinjaBoolArg(*rt, bound[1], false), blank = JinjaBoolArg(*rt, bound[2], false);
   MarkedText text = rt->Str(self);
   if (!rt->CharWork(text.size())) return {};

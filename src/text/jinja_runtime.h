@@ -72,8 +72,9 @@ class JinjaRuntime {
   bool Charge(int64_t steps);
   bool Work(size_t bytes) { return Charge(static_cast<int64_t>(bytes / 256)); }     // copied or compared
   bool CharWork(size_t bytes) { return Charge(static_cast<int64_t>(bytes / 16)); }  // looked at one by one
-  bool Fits(size_t bytes);                              // also charges for making so many
-  void Buffered(int64_t bytes) { buffered_ += bytes; }  // held by an output that is being written
+  bool Fits(size_t bytes);  // also charges for making so many
+  // Held by a text that is being written, which takes twice its size as it grows.
+  void Buffered(int64_t bytes) { buffered_ += 2 * bytes; }
 
   JinjaValue Text(MarkedText text);
   JinjaValue Text(std::string text, bool data) { return Text(MarkedText(std::move(text), data)); }

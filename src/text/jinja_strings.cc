@@ -34,7 +34,7 @@ std::vector<MarkedText> SplitSpaces(const MarkedText& text, int64_t limit) {
   for (skip(true); at < s.size(); skip(true)) {
     const size_t from = at;
     if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) {
-      parts.push_back(JinjaStrip(text.Sub(from, s.size() - from), std::nullopt, false, true));
+      parts.push_back(text.Sub(from, s.size() - from));
       break;
     }
     skip(false);
