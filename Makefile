@@ -17,7 +17,7 @@ configure_flags := -G Ninja $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER
 configure = [ -f build/$(1)/build.ninja ] || cmake -S . -B build/$(1) $(configure_flags) $(2) --log-level=WARNING >/dev/null
 sources = find apps bench fuzz src tests \( -name '*.cc' -o -name '*.h' \) -not -path '*/build/*' | sort
 
-.PHONY: help setup build binary models models-default chat serve test test-long fuzz install format lint clean
+.PHONY: help setup build binary models models-default chat serve test test-long bench bench-kernels fuzz install format lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -58,6 +58,14 @@ test-long: test ## test under address, undefined-behaviour and thread sanitizers
 	@cmake --build build/tsan -j $(JOBS)
 	@ctest --test-dir build/tsan --output-on-failure -j $(JOBS)
 	@for script in tests/long/*.sh; do [ ! -e "$$script" ] || { echo "$$script"; sh "$$script"; } || exit 1; done
+
+bench: build ## tokens per second of the default model, beside this machine's limits; ARGS="..." goes to ballast bench
+	@build/release/ballast bench $(ARGS)
+
+bench-kernels: setup ## micro-benchmarks, one kernel at a time
+	@$(call configure,release,-DCMAKE_BUILD_TYPE=Release)
+	@cmake --build build/release --target kernels_bench -j $(JOBS) -- --quiet
+	@build/release/bench/kernels_bench $(ARGS)
 
 fuzz: setup ## run every fuzz target for FUZZ_SECONDS (60) each, with libFuzzer and sanitizers
 	@sh tools/setup.sh fuzz
