@@ -1,6 +1,7 @@
 """ballast inspect: what a file holds, streamable or why not, token ids, and its checksum."""
 import hashlib
 import json
+import pathlib
 import struct
 
 import pytest
@@ -90,3 +91,10 @@ def test_not_a_model(tmp_path):
     path.write_bytes(b"PK\x03\x04" + b"\0" * 64)
     refused(ballast("inspect", path), 3, "x.gguf")
     refused(ballast("inspect", "--tokenize", path, "-m", path), 3)
+
+
+def test_the_readme_lists_the_families_that_run():
+    outcome = ballast("inspect", "--families")
+    readme = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
+    table = readme.split("<!-- families:")[1].split("\n", 1)[1].split("<!-- /families -->")[0]
+    assert outcome.code == 0 and table == outcome.out.decode()
