@@ -1,5 +1,6 @@
 #include "formats/json.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "formats/gguf.h"
@@ -10,6 +11,20 @@ namespace {
 
 Status Refuse(const std::string& name, std::string_view expected, std::string_view found) {
   return Status::Expected(Code::kModel, name, expected, found);
+}
+
+// Bytes of the longest text between quotes, as written. The parser holds one in full, and twice while it
+// grows.
+size_t LongestText(std::string_view json) {
+  size_t longest = 0;
+  for (size_t at = 0; (at = json.find('"', at)) != std::string_view::npos;) {
+    const size_t begin = ++at;
+    while (at < json.size() && json[at] != '"') at += json[at] == '\\' ? 2 : 1;
+    longest = std::max(longest, std::min(at, json.size()) - begin);
+    if (at >= json.size()) break;
+    ++at;
+  }
+  return longest;
 }
 
 // nlohmann's events, with depth counted, handed to a sink.
@@ -70,6 +85,10 @@ Status ScanJson(const std::string& name, std::string_view text, JsonSink* sink) 
   if (first == std::string_view::npos || text[first] != '{') {
     return Refuse(name, "a JSON object",
                   DescribeForeignFile({reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
+  }
+  if (const size_t longest = LongestText(text); longest > kMaxJsonText) {
+    return Refuse(name, "texts of at most " + std::to_string(kMaxJsonText) + " bytes",
+                  std::to_string(longest));
   }
   Handler handler(name, sink);
   if (nlohmann::json::sax_parse(text.begin(), text.end(), &handler)) return Status();

@@ -20,6 +20,7 @@
 namespace ballast {
 
 inline constexpr int kMaxJsonDepth = 64;
+inline constexpr size_t kMaxJsonText = 8 << 20;     // of one text
 inline constexpr uint64_t kMaxJsonBytes = 8 << 20;  // of a tree; each value costs about 16 bytes and its text
 inline constexpr uint64_t kMaxJsonValues = 1 << 18;
 

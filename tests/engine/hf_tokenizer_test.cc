@@ -115,7 +115,7 @@ TEST(HfTokenizer, PlainTextNeverBecomesAControlToken) {
 }
 
 TEST(HfTokenizer, AMegabyteOfOneCharacterTakesLinearTime) {
-  for (const std::string& kind : Kinds()) {
+  for (const std::string kind : {"llama3", "deepseek_llm", "falcon", "llama2", "xlnet", "odd_tokens_nfkc"}) {
     const auto made = Make(ReadGolden(kGoldens / (kind + ".json"))["tokenizer"].dump());
     ASSERT_TRUE(made.ok());
     for (const char* unit : {"a", " ", "\n", "'", "1", "\xCC\x81", "\xE4\xBD\xA0"}) {

@@ -99,7 +99,8 @@ TEST(Safetensors, EveryLieIsOneClearLine) {
       {"shape wrong", entry(R"({"dtype": "F32", "shape": [2], )" + kFour, 4), "8 bytes apart"},
       {"offsets backwards", entry(R"({"dtype": "F32", "shape": [1], "data_offsets": [4, 0]})", 4), "4 to 0"},
       {"three offsets", entry(R"({"dtype": "F32", "shape": [1], "data_offsets": [0, 4, 8]})", 4), "more"},
-      {"past the end", entry(R"({"dtype": "F32", "shape": [1], "data_offsets": [4, 8]})", 4), "found a file with 4 bytes of data"},
+      {"past the end", entry(R"({"dtype": "F32", "shape": [1], "data_offsets": [4, 8]})", 4),
+       "found a file with 4 bytes of data"},
       {"hole", entry(R"({"dtype": "F32", "shape": [1], "data_offsets": [4, 8]})", 8), "a hole before it"},
       {"overlap",
        SafetensorsBuilder()
@@ -108,6 +109,8 @@ TEST(Safetensors, EveryLieIsOneClearLine) {
            .Build(),
        "an overlap"},
       {"tail", Good().SetTail("PK\x03\x04 a second file").Build(), "bytes that belong to none"},
+      {"a text of 9 MB", header("{\"__metadata__\": {\"a\": \"" + std::string(9 << 20, 'x') + "\"}}"),
+       "texts of at most 8388608 bytes"},
       {"metadata of numbers", header(R"({"__metadata__": {"a": 1}})"), "texts only"},
       {"a list of tensors", header("{\"t\": [1]}"), "found a list"},
       {"a tensor that is a number", header("{\"t\": 1}"), "an object of dtype"},
