@@ -80,10 +80,11 @@ fuzz: setup ## run every fuzz target for FUZZ_SECONDS (60) each, with libFuzzer 
 	  "$$target" -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 \
 	    -artifact_prefix="$$new-" "$$new" $$seeds || exit 1; done
 
-install: binary ## install the binary under PREFIX (/usr/local); DESTDIR is honoured
-	@install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/doc/ballast"
-	@install -m 755 build/release/ballast "$(DESTDIR)$(PREFIX)/bin/ballast"
-	@install -m 644 LICENSE "$(DESTDIR)$(PREFIX)/share/doc/ballast/LICENSE"
+install: binary ## program, man page, completions, systemd unit, model, under PREFIX (/usr/local); DESTDIR is honoured
+	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" PYTHON="$(PYTHON)" sh packaging/install.sh install
+
+uninstall: ## remove what make install put under PREFIX; settings and sessions stay
+	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" sh packaging/install.sh uninstall
 
 format: ## format every source file in place
 	@sh tools/setup.sh lint
