@@ -22,7 +22,7 @@ JinjaValue TrustRole(const JinjaValue& message) {
   for (auto& [key, value] : entries) {
     if (key.Is(Kind::kString) && key.str() == "role") value = JinjaValue::Trusted(role->str());
   }
-  return JinjaValue::DictOf(std::move(entries));
+  return JinjaValue::DictOf(entries);
 }
 
 // The same messages with texts that begin differently: where the renderings part, message `from` begins.
@@ -37,7 +37,7 @@ JinjaValue Probe(const JinjaValue& messages, size_t from) {
         value = JinjaValue::String(zed ? "Y" : "Z");
       }
     }
-    items[i] = JinjaValue::DictOf(std::move(entries));
+    items[i] = JinjaValue::DictOf(entries);
   }
   return JinjaValue::List(std::move(items));
 }
@@ -119,7 +119,7 @@ Result<MarkedText> ChatTemplate::Text(const TemplateRequest& request, size_t cou
   set("eos_token", JinjaValue::Trusted(eos_));
   if (!unk_.empty()) set("unk_token", JinjaValue::Trusted(unk_));
   if (!pad_.empty()) set("pad_token", JinjaValue::Trusted(pad_));
-  return template_.RenderMarked(JinjaValue::DictOf(std::move(entries)), limits);
+  return template_.RenderMarked(JinjaValue::DictOf(entries), limits);
 }
 
 std::vector<PromptPiece> ChatTemplate::Cut(const MarkedText& text) const {

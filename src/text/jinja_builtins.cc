@@ -101,75 +101,48 @@ class TimeText {
     return digits;
   }
 
+  // Fields that are a number: value, width, what fills it.
   std::string Field(char c, bool bare) {
+    const int hour12 = tm_.tm_hour % 12 == 0 ? 12 : tm_.tm_hour % 12;
+    const struct {
+      char letter;
+      int value, width;
+    } numbers[] = {{'d', tm_.tm_mday, 2},      {'e', tm_.tm_mday, 2},     {'H', tm_.tm_hour, 2},
+                   {'I', hour12, 2},           {'j', tm_.tm_yday + 1, 3}, {'m', tm_.tm_mon + 1, 2},
+                   {'M', tm_.tm_min, 2},       {'S', tm_.tm_sec, 2},      {'w', tm_.tm_wday, 1},
+                   {'y', tm_.tm_year % 100, 2}};
+    for (const auto& number : numbers) {
+      if (number.letter == c) return Pad(number.value, number.width, c == 'e' ? ' ' : '0', bare);
+    }
+    return Word(c);
+  }
+
+  std::string Word(char c) {
     static constexpr std::array<std::string_view, 12> kMonths = {
         "January", "February", "March",     "April",   "May",      "June",
         "July",    "August",   "September", "October", "November", "December"};
     static constexpr std::array<std::string_view, 7> kDays = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                                               "Thursday", "Friday", "Saturday"};
-    const int hour12 = tm_.tm_hour % 12 == 0 ? 12 : tm_.tm_hour % 12;
-    switch (c) {
-      case 'a':
-        return std::string(kDays[tm_.tm_wday].substr(0, 3));
-      case 'A':
-        return std::string(kDays[tm_.tm_wday]);
-      case 'b':
-      case 'h':
-        return std::string(kMonths[tm_.tm_mon].substr(0, 3));
-      case 'B':
-        return std::string(kMonths[tm_.tm_mon]);
-      case 'd':
-        return Pad(tm_.tm_mday, 2, '0', bare);
-      case 'e':
-        return Pad(tm_.tm_mday, 2, ' ', bare);
-      case 'H':
-        return Pad(tm_.tm_hour, 2, '0', bare);
-      case 'I':
-        return Pad(hour12, 2, '0', bare);
-      case 'j':
-        return Pad(tm_.tm_yday + 1, 3, '0', bare);
-      case 'm':
-        return Pad(tm_.tm_mon + 1, 2, '0', bare);
-      case 'M':
-        return Pad(tm_.tm_min, 2, '0', bare);
-      case 'p':
-        return tm_.tm_hour < 12 ? "AM" : "PM";
-      case 'S':
-        return Pad(tm_.tm_sec, 2, '0', bare);
-      case 's':
-        return std::to_string(now_);
-      case 'w':
-        return std::to_string(tm_.tm_wday);
-      case 'y':
-        return Pad(tm_.tm_year % 100, 2, '0', bare);
-      case 'Y':
-        return std::to_string(tm_.tm_year + 1900);
-      case 'F':
-        return Format("%Y-%m-%d");
-      case 'T':
-        return Format("%H:%M:%S");
-      case 'R':
-        return Format("%H:%M");
-      case 'D':
-        return Format("%m/%d/%y");
-      case 'c':
-        return Format("%a %b %e %H:%M:%S %Y");
-      case 'x':
-        return Format("%m/%d/%y");
-      case 'X':
-        return Format("%H:%M:%S");
-      case 'n':
-        return "\n";
-      case 't':
-        return "\t";
-      case 'Z':  // datetime.now() names no zone
-      case 'z':
-        return "";
-      case '%':
-        return "%";
-      default:
-        return std::string("%") + c;
+    static constexpr std::pair<char, std::string_view> kLonger[] = {{'F', "%Y-%m-%d"},
+                                                                    {'T', "%H:%M:%S"},
+                                                                    {'X', "%H:%M:%S"},
+                                                                    {'R', "%H:%M"},
+                                                                    {'D', "%m/%d/%y"},
+                                                                    {'x', "%m/%d/%y"},
+                                                                    {'c', "%a %b %e %H:%M:%S %Y"}};
+    for (const auto& [letter, format] : kLonger) {
+      if (letter == c) return Format(format);
     }
+    const std::string_view month = kMonths[tm_.tm_mon], day = kDays[tm_.tm_wday];
+    if (c == 'a' || c == 'A') return std::string(c == 'A' ? day : day.substr(0, 3));
+    if (c == 'B') return std::string(month);
+    if (c == 'b' || c == 'h') return std::string(month.substr(0, 3));
+    if (c == 'p') return tm_.tm_hour < 12 ? "AM" : "PM";
+    if (c == 'Y') return std::to_string(tm_.tm_year + 1900);
+    if (c == 's') return std::to_string(now_);
+    if (c == 'Z' || c == 'z') return "";  // datetime.now() names no zone
+    if (c == 'n' || c == 't') return c == 'n' ? "\n" : "\t";
+    return c == '%' ? "%" : std::string("%") + c;
   }
 
   int64_t now_;

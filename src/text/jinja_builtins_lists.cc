@@ -153,15 +153,15 @@ JinjaValue Unique(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& arg
   return rt->Generator(std::move(out));
 }
 
-template <int sign>
+template <int kSign>
 JinjaValue Extreme(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args) {
-  const auto bound = rt->Bind(sign < 0 ? "min" : "max", args, {"case_sensitive", "attribute"});
+  const auto bound = rt->Bind(kSign < 0 ? "min" : "max", args, {"case_sensitive", "attribute"});
   JinjaValue best, best_key;
   bool any = false;
   for (const JinjaValue& item : rt->Iterate(self)) {
     const JinjaValue key = SortKey(rt, item, bound[1], JinjaBoolArg(*rt, bound[0], false));
     if (!rt->Charge(1)) return {};
-    if (any && rt->Order(key, best_key) != sign) continue;
+    if (any && rt->Order(key, best_key) != kSign) continue;
     any = true;
     best = item;
     best_key = key;
@@ -210,9 +210,9 @@ JinjaValue Map(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args) 
   return rt->Generator(std::move(out));
 }
 
-template <bool wanted, bool by_attribute>
+template <bool kWanted, bool kByAttribute>
 JinjaValue Select(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args) {
-  const size_t first = by_attribute ? 1 : 0;
+  const size_t first = kByAttribute ? 1 : 0;
   if (args.positional.size() < first)
     return rt->Fail("selectattr and rejectattr need the name of an attribute");
   const bool tested = args.positional.size() > first;
@@ -221,9 +221,9 @@ JinjaValue Select(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& arg
   Items out;
   for (const JinjaValue& item : rt->Iterate(self)) {
     if (!rt->Charge(1)) return {};
-    const JinjaValue value = by_attribute ? Path(rt, item, args.positional[0]) : item;
+    const JinjaValue value = kByAttribute ? Path(rt, item, args.positional[0]) : item;
     const bool holds = tested ? ApplyJinjaTest(rt, test, value, rest) : rt->Truth(value);
-    if (holds == wanted) out.push_back(item);
+    if (holds == kWanted) out.push_back(item);
   }
   return rt->Generator(std::move(out));
 }

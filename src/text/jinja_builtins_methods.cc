@@ -10,14 +10,14 @@ namespace {
 using Kind = JinjaValue::Kind;
 using Items = JinjaValue::Items;
 
-template <bool left, bool right>
+template <bool kLeft, bool kRight>
 JinjaValue Strip(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args) {
   const auto bound = rt->Bind("strip", args, {"chars"});
   const bool chars = bound[0] != nullptr && !bound[0]->Is(Kind::kNone);
   const std::string set = chars ? JinjaTextArg(rt, bound[0], "") : "";
   if (!rt->Fits(self.text().MemoryBytes()) || !rt->Work(self.str().size() * (set.size() + 8))) return {};
   return rt->Text(
-      JinjaStrip(self.text(), chars ? std::optional<std::string_view>(set) : std::nullopt, left, right));
+      JinjaStrip(self.text(), chars ? std::optional<std::string_view>(set) : std::nullopt, kLeft, kRight));
 }
 
 JinjaValue ListOfTexts(JinjaRuntime* rt, std::vector<MarkedText> parts) {
@@ -30,7 +30,7 @@ JinjaValue ListOfTexts(JinjaRuntime* rt, std::vector<MarkedText> parts) {
   return rt->List(std::move(items));
 }
 
-template <bool from_right>
+template <bool kFromRight>
 JinjaValue Split(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args) {
   const auto bound = rt->Bind("split", args, {"sep", "maxsplit"});
   const bool spaces = bound[0] == nullptr || bound[0]->Is(Kind::kNone);
@@ -46,10 +46,10 @@ JinjaValue Split(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args
              : JinjaCount(text, separator, -1);
   if (limit >= 0) parts = std::min(parts, static_cast<size_t>(limit));
   if (!rt->Fits(text.size() + (parts + 1) * (2 * sizeof(MarkedText) + sizeof(JinjaStringRep)))) return {};
-  if (from_right && !rt->Work(text.size() * std::min<size_t>(separator.size(), 1 << 20))) return {};
+  if (kFromRight && !rt->Work(text.size() * std::min<size_t>(separator.size(), 1 << 20))) return {};
   return ListOfTexts(
       rt, JinjaSplit(self.text(), spaces ? std::nullopt : std::optional<std::string_view>(separator), limit,
-                     from_right));
+                     kFromRight));
 }
 
 JinjaValue SplitLines(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args) {
@@ -61,35 +61,35 @@ JinjaValue SplitLines(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs&
   return ListOfTexts(rt, JinjaSplitLines(self.text(), JinjaBoolArg(*rt, bound[0], false)));
 }
 
-template <bool at_start>
+template <bool kAtStart>
 JinjaValue Affix(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args) {
-  const auto bound = rt->Bind(at_start ? "startswith" : "endswith", args, {"affix"});
+  const auto bound = rt->Bind(kAtStart ? "startswith" : "endswith", args, {"affix"});
   if (bound[0] == nullptr) return rt->Fail("expected what the string begins or ends with");
   const Items any = bound[0]->Is(Kind::kList) ? bound[0]->items() : Items{*bound[0]};
   bool found = false;
   for (const JinjaValue& one : any) {
     const std::string affix = JinjaTextArg(rt, &one, "");
-    found = found || (at_start ? self.str().starts_with(affix) : self.str().ends_with(affix));
+    found = found || (kAtStart ? self.str().starts_with(affix) : self.str().ends_with(affix));
     if (!rt->Charge(1)) break;
   }
   return JinjaValue::Bool(found);
 }
 
-template <bool at_start>
+template <bool kAtStart>
 JinjaValue RemoveAffix(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args) {
-  const auto bound = rt->Bind(at_start ? "removeprefix" : "removesuffix", args, {"affix"});
+  const auto bound = rt->Bind(kAtStart ? "removeprefix" : "removesuffix", args, {"affix"});
   const std::string affix = JinjaTextArg(rt, bound[0], "");
   if (!rt->Fits(self.text().MemoryBytes())) return {};
   const size_t rest = self.str().size() - std::min(affix.size(), self.str().size());
-  if (at_start && self.str().starts_with(affix)) return rt->Text(self.text().Sub(affix.size(), rest));
-  if (!at_start && self.str().ends_with(affix)) return rt->Text(self.text().Sub(0, rest));
+  if (kAtStart && self.str().starts_with(affix)) return rt->Text(self.text().Sub(affix.size(), rest));
+  if (!kAtStart && self.str().ends_with(affix)) return rt->Text(self.text().Sub(0, rest));
   return self;
 }
 
-template <JinjaCase how>
+template <JinjaCase kHow>
 JinjaValue Case(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs&) {
   if (!rt->Fits(self.text().MemoryBytes()) || !rt->CharWork(self.str().size())) return {};
-  return rt->Text(JinjaChangeCase(self.text(), how));
+  return rt->Text(JinjaChangeCase(self.text(), kHow));
 }
 
 JinjaValue Replace(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args) {
@@ -113,34 +113,34 @@ JinjaValue Join(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args)
 }
 
 enum class Search { kFind, kRightFind, kIndex, kCount };
-template <Search how>
+template <Search kHow>
 JinjaValue Find(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args) {
   const auto bound = rt->Bind("find", args, {"sub"});
   const std::string wanted = JinjaTextArg(rt, bound[0], "");
   const std::string& text = self.str();
   if (!rt->CharWork(text.size())) return {};
-  if (how == Search::kCount) {
+  if (kHow == Search::kCount) {
     return JinjaValue::Int(static_cast<int64_t>(JinjaCount(text, wanted, -1)));
   }
-  if (how == Search::kRightFind && !rt->Work(text.size() * std::min<size_t>(wanted.size(), 1 << 20)))
+  if (kHow == Search::kRightFind && !rt->Work(text.size() * std::min<size_t>(wanted.size(), 1 << 20)))
     return {};
-  const size_t at = how == Search::kRightFind ? text.rfind(wanted) : JinjaFind(text, wanted);
+  const size_t at = kHow == Search::kRightFind ? text.rfind(wanted) : JinjaFind(text, wanted);
   if (at != std::string::npos) {
     return JinjaValue::Int(static_cast<int64_t>(JinjaCountChars(std::string_view(text).substr(0, at))));
   }
-  return how == Search::kIndex ? rt->Fail("substring not found") : JinjaValue::Int(-1);
+  return kHow == Search::kIndex ? rt->Fail("substring not found") : JinjaValue::Int(-1);
 }
 
 enum class Kinds { kDigit, kAlpha, kAlnum, kSpace };
-template <Kinds how>
+template <Kinds kHow>
 JinjaValue Every(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs&) {
   const std::string& text = self.str();
   if (!rt->CharWork(text.size())) return {};
   for (size_t at = 0, bytes = 1; at < text.size(); at += bytes) {
     const char32_t c = JinjaDecode(text, at, &bytes);
-    const bool letter = how != Kinds::kDigit && JinjaIsLetter(c);
-    const bool number = how != Kinds::kAlpha && JinjaIsNumber(c);
-    const bool fits = how == Kinds::kSpace ? JinjaIsSpace(c) : letter || number;
+    const bool letter = kHow != Kinds::kDigit && JinjaIsLetter(c);
+    const bool number = kHow != Kinds::kAlpha && JinjaIsNumber(c);
+    const bool fits = kHow == Kinds::kSpace ? JinjaIsSpace(c) : letter || number;
     if (!fits) return JinjaValue::Bool(false);
   }
   return JinjaValue::Bool(!text.empty());
@@ -188,12 +188,12 @@ JinjaValue Get(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args) 
   return bound[1] != nullptr ? *bound[1] : JinjaValue::None();
 }
 
-template <bool keys, bool values>
+template <bool kKeys, bool kValues>
 JinjaValue View(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs&) {
   Items out;
   if (!rt->Fits(self.dict().entries.size() * sizeof(JinjaValue))) return {};
   for (const auto& [key, value] : self.dict().entries) {
-    out.push_back(keys && values ? rt->Tuple({key, value}) : keys ? key : value);
+    out.push_back(kKeys && kValues ? rt->Tuple({key, value}) : kKeys ? key : value);
     if (!rt->Charge(1)) break;
   }
   return rt->List(std::move(out));

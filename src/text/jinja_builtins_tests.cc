@@ -13,16 +13,16 @@ const JinjaValue* Only(JinjaRuntime* rt, const JinjaArgs& args) {
   return nullptr;
 }
 
-template <Kind kind>
+template <Kind kKind>
 bool IsKind(JinjaRuntime*, const JinjaValue& v, const JinjaArgs&) {
-  return v.Is(kind);
+  return v.Is(kKind);
 }
 bool Defined(JinjaRuntime*, const JinjaValue& v, const JinjaArgs&) { return !v.Is(Kind::kUndefined); }
 bool IsNumber(JinjaRuntime*, const JinjaValue& v, const JinjaArgs&) { return v.IsNumber(); }
 bool Integer(JinjaRuntime*, const JinjaValue& v, const JinjaArgs&) { return v.Is(Kind::kInt); }
-template <bool wanted>
+template <bool kWanted>
 bool IsBool(JinjaRuntime*, const JinjaValue& v, const JinjaArgs&) {
-  return v.Is(Kind::kBool) && v.AsBool() == wanted;
+  return v.Is(Kind::kBool) && v.AsBool() == kWanted;
 }
 bool Sequence(JinjaRuntime*, const JinjaValue& v, const JinjaArgs&) {
   if (v.Is(Kind::kList))
@@ -45,12 +45,12 @@ bool Equal(JinjaRuntime* rt, const JinjaValue& v, const JinjaArgs& args) {
   return other != nullptr && rt->Equals(v, *other);
 }
 bool NotEqual(JinjaRuntime* rt, const JinjaValue& v, const JinjaArgs& args) { return !Equal(rt, v, args); }
-template <int low, int high>
+template <int kLow, int kHigh>
 bool Ordered(JinjaRuntime* rt, const JinjaValue& v, const JinjaArgs& args) {
   const JinjaValue* other = Only(rt, args);
   if (other == nullptr) return false;
   const int order = rt->Order(v, *other);
-  return rt->ok() && order >= low && order <= high;
+  return rt->ok() && order >= kLow && order <= kHigh;
 }
 bool SameAs(JinjaRuntime* rt, const JinjaValue& v, const JinjaArgs& args) {
   const JinjaValue* other = Only(rt, args);
@@ -69,20 +69,20 @@ bool DivisibleBy(JinjaRuntime* rt, const JinjaValue& v, const JinjaArgs& args) {
   return by != nullptr && Divides(rt, v, JinjaIntArg(rt, by, 1), 0);
 }
 
-template <JinjaCase how>
+template <JinjaCase kHow>
 bool HasCase(JinjaRuntime* rt, const JinjaValue& v, const JinjaArgs&) {
   const MarkedText text = rt->Str(v);
   if (!rt->CharWork(2 * text.size())) return false;
-  return JinjaChangeCase(text, how).str() == text.str() &&
+  return JinjaChangeCase(text, kHow).str() == text.str() &&
          JinjaChangeCase(text, JinjaCase::kSwap).str() != text.str();
 }
 // Tests of minja, llama.cpp's engine, that templates written for it use.
-template <bool at_start>
+template <bool kAtStart>
 bool Affix(JinjaRuntime* rt, const JinjaValue& v, const JinjaArgs& args) {
   const JinjaValue* affix = Only(rt, args);
   if (affix == nullptr || !v.Is(Kind::kString)) return false;
   const std::string text = JinjaTextArg(rt, affix, "");
-  return at_start ? v.str().starts_with(text) : v.str().ends_with(text);
+  return kAtStart ? v.str().starts_with(text) : v.str().ends_with(text);
 }
 
 bool IsFilter(JinjaRuntime*, const JinjaValue& v, const JinjaArgs&) {

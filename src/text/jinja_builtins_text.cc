@@ -13,11 +13,11 @@ namespace {
 
 using Kind = JinjaValue::Kind;
 
-template <JinjaCase how>
+template <JinjaCase kHow>
 JinjaValue Case(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs&) {
   const MarkedText text = rt->Str(self);
   if (!rt->CharWork(text.size())) return {};
-  return rt->Text(JinjaChangeCase(text, how));
+  return rt->Text(JinjaChangeCase(text, kHow));
 }
 
 JinjaValue Trim(JinjaRuntime* rt, const JinjaValue& self, const JinjaArgs& args) {

@@ -172,7 +172,7 @@ JinjaValue JinjaValue::Dict(const std::vector<Field>& fields) {
   for (const Field& field : fields) rep->Set(Trusted(std::string(field.first)), field.second);
   return Adopt(Kind::kDict, rep);
 }
-JinjaValue JinjaValue::DictOf(std::vector<std::pair<JinjaValue, JinjaValue>> entries) {
+JinjaValue JinjaValue::DictOf(const std::vector<std::pair<JinjaValue, JinjaValue>>& entries) {
   auto* rep = new JinjaDictRep(nullptr);
   for (const auto& [key, value] : entries) rep->Set(key, value);
   return Adopt(Kind::kDict, rep);

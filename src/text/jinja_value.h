@@ -67,7 +67,7 @@ class JinjaValue {
   static JinjaValue List(Items items, JinjaMeter* meter = nullptr);
   // Keys are trusted names (those of a message, not of a tool's arguments: see DictOf).
   static JinjaValue Dict(const std::vector<Field>& fields);
-  static JinjaValue DictOf(std::vector<std::pair<JinjaValue, JinjaValue>> entries);
+  static JinjaValue DictOf(const std::vector<std::pair<JinjaValue, JinjaValue>>& entries);
   // Takes over one reference.
   static JinjaValue Adopt(Kind kind, JinjaRep* rep);
 

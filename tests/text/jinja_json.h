@@ -27,7 +27,7 @@ inline JinjaValue ToJinja(const Json& json) {
   }
   std::vector<std::pair<JinjaValue, JinjaValue>> entries;
   for (const auto& [key, value] : json.items()) entries.emplace_back(JinjaValue::String(key), ToJinja(value));
-  return JinjaValue::DictOf(std::move(entries));
+  return JinjaValue::DictOf(entries);
 }
 
 }  // namespace ballast::testing
