@@ -14,7 +14,8 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends libedit2 libfmt9 libhwy1 libpcre2-8-0 libprometheus-cpp-core1.0 \
        libspdlog1.10 libstdc++6 libutf8proc2 libxxhash0 \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --system --uid 10001 --home-dir /var/lib/ballast --create-home ballast
+    && useradd --uid 10001 --home-dir /var/lib/ballast --no-create-home --shell /usr/sbin/nologin ballast \
+    && install -d -o ballast -g ballast -m 700 /var/lib/ballast
 COPY --from=build /out/usr /usr
 COPY packaging/healthcheck.sh /usr/libexec/ballast-healthcheck
 # Only here, where the container's own network is the fence; a program on a machine listens on 127.0.0.1.
