@@ -112,6 +112,8 @@ struct Loaded {
   std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<const Model> model;
 };
+// --compute and --weights.
+LoadOptions MakeLoadOptions(const CommonFlags& flags);
 // Loads with a progress bar on stderr (terminals only; nothing otherwise unless --verbose).
 Result<Loaded> LoadModel(const CommonFlags& flags);
 Result<StreamOptions> MakeStreamOptions(const CommonFlags& flags, const std::string& policy);

@@ -41,6 +41,14 @@ Result<std::string> FindModel(const CommonFlags& flags) {
                           "run `make build` in the source folder, or name one with -m PATH or BALLAST_MODEL");
 }
 
+LoadOptions MakeLoadOptions(const CommonFlags& flags) {
+  LoadOptions options;
+  options.compute = flags.compute == "f32" ? Compute::kF32 : Compute::kFast;
+  if (flags.weights == "q8") options.weights = DType::kQ8_0;
+  if (flags.weights == "q4") options.weights = DType::kQ4_1;
+  return options;
+}
+
 Result<Loaded> LoadModel(const CommonFlags& flags) {
   const auto began = std::chrono::steady_clock::now();
   BALLAST_ASSIGN_OR_RETURN(const std::string path, FindModel(flags));
@@ -59,10 +67,7 @@ Result<Loaded> LoadModel(const CommonFlags& flags) {
   }
   loaded.pool = std::make_unique<ThreadPool>(flags.threads > 0 ? std::min(flags.threads, cores) : cores);
   Progress progress("loading " + path.substr(path.rfind('/') + 1));
-  LoadOptions options;
-  options.compute = flags.compute == "f32" ? Compute::kF32 : Compute::kFast;
-  if (flags.weights == "q8") options.weights = DType::kQ8_0;
-  if (flags.weights == "q4") options.weights = DType::kQ4_1;
+  LoadOptions options = MakeLoadOptions(flags);
   options.progress = [&progress](double share) { progress.Update(share); };
   BALLAST_ASSIGN_OR_RETURN(loaded.model, Model::Load(*loaded.file, options, *loaded.pool));
   progress.Done();

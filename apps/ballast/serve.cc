@@ -108,7 +108,9 @@ Result<EngineServiceOptions> MakeServiceOptions(const ServeFlags& flags, const s
   options.threads = flags.common.threads;
   options.pin_system = flags.common.pin_system;
   options.evict = flags.evict == "turn" ? server::Evict::kTurn : server::Evict::kToken;
-  options.compute = flags.common.compute == "f32" ? Compute::kF32 : Compute::kFast;
+  const LoadOptions load = MakeLoadOptions(flags.common);
+  options.compute = load.compute;
+  options.weights = load.weights;
   options.chat_format = flags.chat_format;
   options.sessions_dir = flags.sessions_dir;
   options.sessions_bytes = static_cast<int64_t>(flags.sessions_quota * (int64_t{1} << 30));

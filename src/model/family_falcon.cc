@@ -5,6 +5,10 @@
 namespace ballast {
 
 Status PlanFalcon(const ConfigReader& reader, ModelConfig&, DecoderPlan& plan) {
+  if (reader.Has("attention.max_alibi_bias")) {  // Falcon-RW: its biases are scaled with the scores
+    return reader.Refuse("attention.max_alibi_bias", "no such key (Falcon with ALiBi is not supported)",
+                         "one");
+  }
   plan.norm = NormKind::kLayer;
   plan.gated = false;
   plan.activation = Activation::kGelu;

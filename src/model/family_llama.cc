@@ -1,4 +1,8 @@
 // Llama and its kin: pre-norms, RoPE, grouped-query attention, SwiGLU. Names and keys as GGUF has them.
+#include <string>
+#include <variant>
+#include <vector>
+
 #include "model/families.h"
 
 namespace ballast {
@@ -11,6 +15,16 @@ Status PlanLlama(const ConfigReader& reader, ModelConfig&, DecoderPlan& plan) {
 
 // SmolLM3: every fourth layer does not rotate (NoPE).
 Status PlanSmolLm3(const ConfigReader& reader, ModelConfig&, DecoderPlan& plan) {
+  // A folder of Hugging Face says it layer by layer.
+  if (const MetaValue* value = reader.file().Find("ballast.rope.layers")) {
+    const auto* rotates = std::get_if<std::vector<bool>>(value);
+    if (rotates == nullptr || rotates->size() != plan.layers.size()) {
+      return Status::Expected(Code::kModel, reader.file().path() + ": layers that rotate",
+                              std::to_string(plan.layers.size()) + " truth values", "something else");
+    }
+    for (size_t i = 0; i < plan.layers.size(); ++i) plan.layers[i].rope = (*rotates)[i] ? 0 : -1;
+    return Status();
+  }
   int64_t interval = 4;
   BALLAST_RETURN_IF_ERROR(reader.Int("no_rope_layer_interval", 1, 4096, 4, interval));
   for (size_t i = 0; i < plan.layers.size(); ++i) {

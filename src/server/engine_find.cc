@@ -158,7 +158,9 @@ EngineCore::Admitted EngineCore::StartByHistory(Job& job) {
       chain = slot->label.chain;
     }
     const size_t held = MessagesOf(job, chain);
-    if (held > best_held) {
+    // A system message alone is no history: many conversations begin with the same one.
+    const bool replied = held > 0 && job.messages[held - 1].role == "assistant";
+    if (replied && held > best_held) {
       best_held = held;
       best = slot;
     }

@@ -203,6 +203,7 @@ class EngineService : public Service {
         std::make_unique<ThreadPool>(options_.threads > 0 ? std::min(options_.threads, cores) : cores);
     LoadOptions load;
     load.compute = options_.compute;
+    load.weights = options_.weights;
     BALLAST_ASSIGN_OR_RETURN(loaded.model, Model::Load(*loaded.file, load, *loaded.pool));
     if (loaded.tokenizer->size() > loaded.model->config().vocab) {
       return Status::Expected(Code::kModel, options_.model_path + ": vocabulary",
@@ -214,8 +215,8 @@ class EngineService : public Service {
     // A first stream says whether the options make sense for this model.
     BALLAST_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> probe,
                              Stream::Create(*loaded.model, *loaded.pool, options_.stream));
-    loaded.identity =
-        IdentifyModel(*loaded.file, *loaded.tokenizer, loaded.model->config(), options_.compute);
+    loaded.identity = IdentifyModel(*loaded.file, *loaded.tokenizer, loaded.model->config(), options_.compute,
+                                    options_.weights);
     if (!options_.sessions_dir.empty()) {
       std::vector<std::string> notices;
       BALLAST_ASSIGN_OR_RETURN(

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -28,6 +29,7 @@ struct EngineServiceOptions {
   bool pin_system = false;  // of new sessions, also when a request does not ask for it
   Evict evict = Evict::kToken;
   Compute compute = Compute::kFast;
+  std::optional<DType> weights;  // LoadOptions::weights
   std::string chat_format;  // "": from the model's own template
 
   std::string sessions_dir;                   // "": sessions live in memory only

@@ -242,8 +242,9 @@ class Hasher {
 }  // namespace
 
 ModelIdentity IdentifyModel(const TensorFile& file, const Tokenizer& tokenizer, const ModelConfig& config,
-                            Compute compute) {
+                            Compute compute, std::optional<DType> weights) {
   Hasher hash;
+  if (weights) hash.Add(*weights);  // made while loading: another model than the file's
   for (const TensorFile::Meta& meta : file.metadata()) {
     hash.Add(meta.key);
     hash.Add(meta.value.index());

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -32,7 +33,7 @@ struct ModelIdentity {
   }
 };
 ModelIdentity IdentifyModel(const TensorFile& file, const Tokenizer& tokenizer, const ModelConfig& config,
-                            Compute compute);
+                            Compute compute, std::optional<DType> weights = std::nullopt);
 
 // Whose session it is, and what can be told of it without reading its body.
 struct SnapshotLabel {
