@@ -30,7 +30,8 @@ int ExitCode(const Status& status);
 // Prints "ballast: <message>" and "hint: ..." on stderr; returns ExitCode.
 int Fail(const Status& status);
 
-// -m -t -c --sinks --pin-system --policy --kv --compute --weights --json --verbose, with their BALLAST_* twins.
+// -m -t -c --sinks --pin-system --policy --kv --compute --weights --json --verbose, with their BALLAST_*
+// twins.
 struct CommonFlags {
   std::string model;
   int threads = 0;      // 0: UsableCores()

@@ -46,7 +46,8 @@ Status CheckFlags(EvalFlags& flags) {
   BALLAST_RETURN_IF_ERROR(CheckTextFlags(flags.text, "eval"));
   BALLAST_RETURN_IF_ERROR(RefusePinSystem(flags.common, "eval"));
   if (flags.dense_context < 0 || flags.dense_context > kMaxContext) {
-    return Status::Expected(Code::kUsage, "--dense-context", "1 to " + std::to_string(kMaxContext) + " tokens",
+    return Status::Expected(Code::kUsage, "--dense-context",
+                            "1 to " + std::to_string(kMaxContext) + " tokens",
                             std::to_string(flags.dense_context));
   }
   for (const std::string& policy : flags.common.policies) {

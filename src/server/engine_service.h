@@ -30,7 +30,7 @@ struct EngineServiceOptions {
   Evict evict = Evict::kToken;
   Compute compute = Compute::kFast;
   std::optional<DType> weights;  // LoadOptions::weights
-  std::string chat_format;  // "": from the model's own template
+  std::string chat_format;       // "": from the model's own template
 
   std::string sessions_dir;                   // "": sessions live in memory only
   int64_t sessions_bytes = int64_t{8} << 30;  // most the snapshots may take on disk

@@ -33,6 +33,12 @@ void* Count(size_t n) {
 
 void* operator new(size_t n) { return Count(n); }
 void* operator new[](size_t n) { return Count(n); }
+// The standard library's sorts ask for their buffer this way.
+void* operator new(size_t n, const std::nothrow_t&) noexcept {
+  g_total += n;
+  if (n > g_largest) g_largest = n;
+  return std::malloc(n == 0 ? 1 : n);
+}
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }

@@ -55,7 +55,8 @@ TEST(Load, EveryHyperParameterAtZeroIsRefused) {
         "llama.attention.head_count", "llama.attention.head_count_kv", "llama.attention.key_length",
         "llama.rope.dimension_count"}) {
     ExpectRefused(LoadChanged(Replace(key, uint32_t{0})), key);
-    if (key != std::string("llama.context_length")) ExpectRefused(LoadChanged(Replace(key, uint32_t{4000000000})), key);
+    if (key != std::string("llama.context_length"))
+      ExpectRefused(LoadChanged(Replace(key, uint32_t{4000000000})), key);
     ExpectRefused(LoadChanged(Replace(key, int32_t{-1})), key);
     ExpectRefused(LoadChanged(Replace(key, std::string("many"))), key);
   }

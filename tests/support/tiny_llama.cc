@@ -21,7 +21,8 @@ void TinyLlama::Add(const std::string& name, int64_t rows, int64_t cols, float s
 TinyLlama::TinyLlama(const TinySpec& spec) : spec_(spec) {
   const int q = spec.heads * spec.head_dim;
   const int k = spec.kv_heads * spec.head_dim;
-  // Scales chosen so that attention is far from uniform, yet float rounding is not blown up by a chaotic network.
+  // Scales chosen so that attention is far from uniform, yet float rounding is not blown up by a chaotic
+  // network.
   const float in = 2.0f / std::sqrt(static_cast<float>(spec.embed));
   Add("token_embd.weight", spec.vocab, spec.embed, 1.0f);
   for (int i = 0; i < spec.layers; ++i) {
