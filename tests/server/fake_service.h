@@ -10,6 +10,7 @@
 #ifndef BALLAST_TESTS_SERVER_FAKE_SERVICE_H_
 #define BALLAST_TESTS_SERVER_FAKE_SERVICE_H_
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <list>
@@ -59,7 +60,9 @@ class FakeService : public Service {
   }
   void Cancel(uint64_t ticket) override {
     const std::lock_guard lock(mutex_);
-    for (Job& job : jobs_) job.cancelled = job.cancelled || job.ticket == ticket;
+    for (Job& job : jobs_) {
+      if (job.ticket == ticket) *job.cancelled = true;
+    }
     changed_.notify_all();
   }
 
@@ -156,7 +159,9 @@ class FakeService : public Service {
     size_t next = 0;
     milliseconds step{0};
     steady_clock::time_point due, starts, speaks;
-    bool started = false, cancelled = false, refuses = false, breaks = false;
+    bool started = false, refuses = false, breaks = false;
+    // Set by any thread while the job is worked on.
+    std::unique_ptr<std::atomic<bool>> cancelled = std::make_unique<std::atomic<bool>>(false);
   };
 
   static ApiError Missing() { return {404, "no such session", "invalid_request_error", "", "not_found", 0}; }
@@ -212,7 +217,7 @@ class FakeService : public Service {
   // One step of one job; true when it has ended. As the engine does: callbacks without a lock held.
   bool Step(Job& job) {
     const auto now = steady_clock::now();
-    if (job.cancelled) {
+    if (*job.cancelled) {
       job.receiver->OnFinish(Finish::kCancelled, UsageOf(job));
       return true;
     }

@@ -68,7 +68,7 @@ class Client {
     Send(text + "\r\n" + body);
   }
   // Reads on; false at the end, or after `ms`.
-  bool More(int ms = 5000) {
+  bool More(int ms = 60000) {
     pollfd ready{fd_, POLLIN, 0};
     if (::poll(&ready, 1, ms) <= 0) return false;
     char bytes[16384];
