@@ -234,8 +234,10 @@ TEST_F(ChatTest, ARefusalBeforeTheFirstNewsHasItsStatusAlsoWhenStreaming) {
 
 TEST_F(ChatTest, AnErrorInMidStreamIsAnEvent) {
   const Reply reply = Ask("POST", "/v1/chat/completions", ChatBody("BREAK it", true));
-  EXPECT_EQ(reply.status, 200);
-  EXPECT_EQ(Events(reply.body).back()["error"]["code"], "broken");
+  ASSERT_EQ(reply.status, 200);
+  const auto events = Events(reply.body);
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back()["error"]["code"], "broken");
   EXPECT_EQ(Ask("POST", "/v1/chat/completions", ChatBody("BREAK it", false)).status, 500);
 }
 

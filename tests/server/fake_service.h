@@ -195,6 +195,8 @@ class FakeService : public Service {
     }
     job.refuses = command == "REFUSE";
     job.breaks = command == "BREAK";
+    // An error that comes before any text was sent is a status, not an event: let the text go out first.
+    if (job.breaks) job.step = milliseconds(250);
     if (request.max_tokens >= 0 && job.texts.size() > static_cast<size_t>(request.max_tokens)) {
       job.texts.resize(static_cast<size_t>(request.max_tokens));
     }
