@@ -115,6 +115,9 @@ class EngineCore {
   enum class Admitted { kStarted, kWait, kFailed };
   Admitted TryStart(Job& job);
   Admitted StartText(Job& job);
+  // Why the slot that a request asks for cannot answer it now (it is busy, on disk, or of another kind);
+  // nothing when it can.
+  std::optional<Admitted> RefuseOrAwait(Job& job, const SlotPtr& slot);
   Admitted StartNamed(Job& job);
   Admitted StartPrevious(Job& job);
   Admitted StartByHistory(Job& job);

@@ -24,6 +24,17 @@ size_t MessagesOf(const Job& job, uint64_t chain) {
 
 }  // namespace
 
+std::optional<EngineCore::Admitted> EngineCore::RefuseOrAwait(Job& job, const SlotPtr& slot) {
+  ApiError error;
+  if (!Fits(*slot, job.request, &error)) return Refuse(job, error);
+  if (slot->job != nullptr || slot->restoring) return Admitted::kWait;
+  if (slot->session != nullptr) return std::nullopt;
+  const Room room = MakeRoom(nullptr);
+  if (room == Room::kNever) return Refuse(job, Busy("no room for another session", "no_room", 5));
+  if (room == Room::kYes) StartRestore(slot, nullptr);
+  return Admitted::kWait;
+}
+
 EngineCore::Admitted EngineCore::StartNamed(Job& job) {
   const Request& r = job.request;
   SlotPtr slot = table_.Find(r.tenant, r.session);
@@ -32,15 +43,7 @@ EngineCore::Admitted EngineCore::StartNamed(Job& job) {
     slot->named = true;
     return StartFresh(job, slot);
   }
-  ApiError error;
-  if (!Fits(*slot, r, &error)) return Refuse(job, error);
-  if (slot->job != nullptr || slot->restoring) return Admitted::kWait;
-  if (slot->session == nullptr) {
-    const Room room = MakeRoom(nullptr);
-    if (room == Room::kNever) return Refuse(job, Busy("no room for another session", "no_room", 5));
-    if (room == Room::kYes) StartRestore(slot, nullptr);
-    return Admitted::kWait;
-  }
+  if (const std::optional<Admitted> not_yet = RefuseOrAwait(job, slot)) return *not_yet;
   slot->named = true;
   return Continue(job, slot);
 }
@@ -103,15 +106,7 @@ EngineCore::Admitted EngineCore::StartPrevious(Job& job) {
     return Refuse(job, NotFound("previous_response_id: there is no response \"" + r.previous + "\"",
                                 "previous_response_id", "previous_response_not_found"));
   }
-  ApiError error;
-  if (!Fits(*slot, r, &error)) return Refuse(job, error);
-  if (slot->job != nullptr || slot->restoring) return Admitted::kWait;
-  if (slot->session == nullptr) {
-    const Room room = MakeRoom(nullptr);
-    if (room == Room::kNever) return Refuse(job, Busy("no room for another session", "no_room", 5));
-    if (room == Room::kYes) StartRestore(slot, nullptr);
-    return Admitted::kWait;
-  }
+  if (const std::optional<Admitted> not_yet = RefuseOrAwait(job, slot)) return *not_yet;
   const TurnLog& log = slot->session->turns();
   std::optional<size_t> back;
   for (size_t i = 0; i < log.turns().size(); ++i) {
