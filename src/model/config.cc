@@ -84,6 +84,7 @@ Status SharedPlan(const ConfigReader& reader, const Family& family, const ModelC
   const std::string_view eps =
       family.norm == NormKind::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
   BALLAST_RETURN_IF_ERROR(reader.Positive(eps, -1, plan.norm_eps));
+  BALLAST_RETURN_IF_ERROR(reader.OptionalPositive("attention.scale", plan.attention_scale));
   plan.layers.resize(static_cast<size_t>(c.layers));
   RopePlan rope;
   rope.base = c.rope_base;

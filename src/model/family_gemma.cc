@@ -11,7 +11,7 @@ constexpr int kGemma27bLayers2 = 46, kGemma27bLayers3 = 62;
 
 // The 27B models divide scores by sqrt(width / heads) instead of sqrt(head_dim).
 void ScaleBySize(const ModelConfig& config, int layers_of_27b, DecoderPlan& plan) {
-  if (config.layers != layers_of_27b) return;
+  if (plan.attention_scale > 0 || config.layers != layers_of_27b) return;  // what the file says goes first
   plan.attention_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.embed) / config.heads));
 }
 
@@ -32,7 +32,6 @@ Status PlanGemma2(const ConfigReader& reader, ModelConfig& config, DecoderPlan& 
   BALLAST_RETURN_IF_ERROR(reader.OptionalPositive("attn_logit_softcapping", plan.score_softcap));
   BALLAST_RETURN_IF_ERROR(reader.OptionalPositive("final_logit_softcapping", plan.logit_softcap));
   ScaleBySize(config, kGemma27bLayers2, plan);
-  BALLAST_RETURN_IF_ERROR(reader.OptionalPositive("attention.scale", plan.attention_scale));
   return ReadLocalLayers(reader, 2, plan);
 }
 
@@ -43,7 +42,6 @@ Status PlanGemma3(const ConfigReader& reader, ModelConfig& config, DecoderPlan& 
   plan.qk_norm = QkNorm::kPerHead;
   BALLAST_RETURN_IF_ERROR(reader.OptionalPositive("final_logit_softcapping", plan.logit_softcap));
   ScaleBySize(config, kGemma27bLayers3, plan);
-  BALLAST_RETURN_IF_ERROR(reader.OptionalPositive("attention.scale", plan.attention_scale));
   BALLAST_RETURN_IF_ERROR(ReadLocalLayers(reader, 6, plan));
   RopePlan local;
   BALLAST_RETURN_IF_ERROR(reader.Positive("rope.freq_base_swa", 10000, local.base));

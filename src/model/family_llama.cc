@@ -38,7 +38,6 @@ Status PlanGranite(const ConfigReader& reader, ModelConfig&, DecoderPlan& plan) 
   float logit_divisor = 1;
   BALLAST_RETURN_IF_ERROR(reader.Positive("embedding_scale", 1, plan.embed_scale));
   BALLAST_RETURN_IF_ERROR(reader.Positive("residual_scale", 1, plan.residual_scale));
-  BALLAST_RETURN_IF_ERROR(reader.OptionalPositive("attention.scale", plan.attention_scale));
   BALLAST_RETURN_IF_ERROR(reader.Positive("logit_scale", 1, logit_divisor));
   plan.logit_scale = 1 / logit_divisor;
   return Status();

@@ -160,6 +160,15 @@ void FanOut(Fields& fields, Request request, int64_t n, Generate* out) {
   }
 }
 
+bool ReadRole(Fields& fields, const json& item, const std::string& at, ChatMessage* message) {
+  const json role = item.value("role", json());
+  if (role.is_string()) message->role = role.get<std::string>();
+  if (message->role == "developer") message->role = "system";
+  if (message->role == "system" || message->role == "user" || message->role == "assistant") return true;
+  fields.Fail(at + ".role", "system, developer, user or assistant", role);
+  return false;
+}
+
 bool ReadContent(Fields& fields, const json& value, const std::string& field,
                  const std::vector<std::string>& types, std::string* text) {
   if (value.is_string()) {

@@ -18,13 +18,8 @@ void ReadMessages(Fields& fields, std::vector<ChatMessage>* messages) {
     const json& item = (*list)[i];
     const std::string at = fmt::format("messages[{}]", i);
     if (!item.is_object()) return fields.Fail(at, "an object", item);
-    const json role = item.value("role", json());
     ChatMessage message;
-    if (role.is_string()) message.role = role.get<std::string>();
-    if (message.role == "developer") message.role = "system";
-    if (message.role != "system" && message.role != "user" && message.role != "assistant") {
-      return fields.Fail(at + ".role", "system, developer, user or assistant", role);
-    }
+    if (!ReadRole(fields, item, at, &message)) return;
     const json calls = item.value("tool_calls", json());
     if (!calls.is_null() && !calls.empty()) return fields.Fail(at + ".tool_calls", "none", calls);
     if (!ReadContent(fields, item.value("content", json()), at + ".content", {"text"}, &message.content)) {

@@ -14,13 +14,8 @@ void ReadItem(Fields& fields, const json& item, const std::string& at, std::vect
   if (type != "message" && !type.is_null()) {
     return fields.Fail(at + ".type", "\"message\", the only kind this server takes", type);
   }
-  const json role = item.value("role", json());
   ChatMessage message;
-  if (role.is_string()) message.role = role.get<std::string>();
-  if (message.role == "developer") message.role = "system";
-  if (message.role != "system" && message.role != "user" && message.role != "assistant") {
-    return fields.Fail(at + ".role", "system, developer, user or assistant", role);
-  }
+  if (!ReadRole(fields, item, at, &message)) return;
   const json content = item.value("content", json());
   if (ReadContent(fields, content, at + ".content", {"input_text", "output_text", "text"},
                   &message.content)) {
