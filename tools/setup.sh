@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages of one purpose, if any is missing: tools/setup.sh [build|lint|fuzz] ...
+# Installs the Debian packages of one purpose, if any is missing: tools/setup.sh [build|lint|fuzz|page|arm] ...
 # Silent when nothing is to be done. Works as root, or through sudo.
 set -eu
 
@@ -9,6 +9,8 @@ build="g++ cmake ninja-build make pkg-config libhwy-dev libcli11-dev libedit-dev
   libjs-chart.js libbenchmark-dev libgtest-dev libgmock-dev python3 python3-pip python3-pytest ca-certificates"
 lint="clang-format clang-tidy"
 fuzz="clang libclang-rt-14-dev"
+page="chromium chromium-driver"
+arm="g++-aarch64-linux-gnu qemu-user"
 
 wanted=""
 for purpose in "${@:-build}"; do
@@ -16,7 +18,9 @@ for purpose in "${@:-build}"; do
     build) wanted="$wanted $build" ;;
     lint) wanted="$wanted $lint" ;;
     fuzz) wanted="$wanted $fuzz" ;;
-    *) echo "setup: expected build, lint or fuzz, found $purpose" >&2; exit 2 ;;
+    page) wanted="$wanted $page" ;;
+    arm) wanted="$wanted $arm" ;;
+    *) echo "setup: expected build, lint, fuzz, page or arm, found $purpose" >&2; exit 2 ;;
   esac
 done
 

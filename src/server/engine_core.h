@@ -154,6 +154,7 @@ class EngineCore {
 
   const EngineServiceOptions options_;
   Loaded loaded_;
+  const int64_t prefill_chunk_;
   Post post_;
   Batch batch_;
   Rng ids_;

@@ -183,7 +183,6 @@ class EngineService : public Service {
       state_.store(State::kFailed, std::memory_order_release);
     } else {
       tokenizer_ = loaded->tokenizer.get();
-      auto made = std::make_shared<std::unique_ptr<EngineCore>>();
       Post([this, loaded] {
         core_ = std::make_unique<EngineCore>(
             options_, std::move(*loaded),
@@ -277,6 +276,14 @@ class EngineService : public Service {
 
 }  // namespace
 
+int64_t DefaultPrefillChunk(int64_t weights) {
+  constexpr int64_t kLeast = 8, kMost = 128;
+  constexpr int64_t kWeightsOfMost = 200'000'000;  // 128 tokens through so many take two cores some 70 ms
+  int64_t chunk = kMost;
+  while (chunk > kLeast && weights > kWeightsOfMost * (kMost / chunk)) chunk /= 2;
+  return chunk;
+}
+
 Result<std::unique_ptr<Service>> MakeEngineService(const EngineServiceOptions& options) {
   const auto refuse = [](std::string_view flag, std::string_view expected, int64_t found) {
     return Status::Expected(Code::kUsage, flag, expected, std::to_string(found));
@@ -284,8 +291,8 @@ Result<std::unique_ptr<Service>> MakeEngineService(const EngineServiceOptions& o
   if (options.max_sessions < 1) return refuse("--max-sessions", "at least 1", options.max_sessions);
   if (options.max_queue < 1) return refuse("--max-queue", "at least 1", options.max_queue);
   if (options.max_active < 1) return refuse("--max-active", "at least 1", options.max_active);
-  if (options.prefill_chunk < 1 || options.prefill_chunk > 4096) {
-    return refuse("--chunk", "1 to 4096 tokens", options.prefill_chunk);
+  if (options.prefill_chunk < 0 || options.prefill_chunk > 4096) {
+    return refuse("--chunk", "0 to 4096 tokens", options.prefill_chunk);
   }
   if (!(options.idle_seconds >= 0)) {
     return Status::Expected(Code::kUsage, "--idle-seconds", "a number from 0", "another");

@@ -38,7 +38,7 @@ struct EngineServiceOptions {
   double idle_seconds = 300;                  // sessions unused for so long spill; needs sessions_dir
   int max_queue = 256;                        // waiting requests; more are answered 503
   int max_active = 32;                        // requests in one batch
-  int64_t prefill_chunk = 128;                // prompt tokens of one session per step
+  int64_t prefill_chunk = 0;                  // prompt tokens of one session per step; 0: DefaultPrefillChunk
   int64_t default_max_tokens = -1;            // -1: min(2048, context)
 
   EngineCounters* counters = nullptr;  // may be null; must outlive the service
@@ -48,6 +48,12 @@ struct EngineServiceOptions {
   // Operator's notices (snapshots skipped, spills that failed), one line each, on the engine's thread.
   std::function<void(const std::string&)> on_notice;
 };
+
+// Prompt tokens of one session per step for a model of so many weights (Model::weight_count): a power of two
+// from 8 to 128. A step cannot be taken back, so it must end soon: a cancelled request and everybody's next
+// token wait for it. From the size alone, never from measured speed, or replies would depend on the machine's
+// mood.
+int64_t DefaultPrefillChunk(int64_t weights);
 
 // Returns at once; the model loads in the background: state() is kLoading until then kReady or kFailed. Until
 // kReady, model() is empty and tokenizer() must not be called. kUsage for options that make no sense. The

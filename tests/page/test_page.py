@@ -1,8 +1,11 @@
-"""The page in headless Chromium: against the mock server, or against a real one named by BALLAST_PAGE_URL.
+"""The page in headless Chromium: against the mock server, against a real one named by BALLAST_PAGE_URL, or against
+BALLAST_PAGE_BINARY, which is started for it.
 
 Screenshots go to BALLAST_PAGE_SHOTS when that is set. Tests marked `mock_only` steer the server's faults."""
 import json
 import os
+import re
+import subprocess
 import time
 import urllib.request
 from pathlib import Path
@@ -13,11 +16,13 @@ import browser as chromium
 import mock_server
 
 URL = os.environ.get("BALLAST_PAGE_URL", "")
+BINARY = os.environ.get("BALLAST_PAGE_BINARY", "")
+REAL = bool(URL or BINARY)
 SHOTS = os.environ.get("BALLAST_PAGE_SHOTS", "")
-SECONDS = 20 if not URL else 180  # a reply of a real model takes its time
+SECONDS = 180 if REAL else 20  # a reply of a real model takes its time
 
 pytestmark = pytest.mark.skipif(chromium.missing() is not None, reason=chromium.missing() or "")
-mock_only = pytest.mark.skipif(bool(URL), reason="steers the mock server")
+mock_only = pytest.mark.skipif(REAL, reason="steers the mock server")
 
 RUNNING = "document.querySelector('#send').classList.contains('stop')"
 REPLY = "[...document.querySelectorAll('#lane-main .message.assistant .body')].at(-1)"
@@ -26,7 +31,7 @@ POSITION = "Number((document.querySelector('#band .n-position dd').textContent.m
 
 @pytest.fixture(scope="module")
 def server():
-    if URL:
+    if REAL:
         yield None
         return
     running = mock_server.serve(context=256, rate=120)
@@ -36,7 +41,14 @@ def server():
 
 @pytest.fixture(scope="module")
 def url(server):
-    return URL or f"http://127.0.0.1:{server.server_address[1]}/"
+    if not BINARY:
+        yield URL or f"http://127.0.0.1:{server.server_address[1]}/"
+        return
+    model = Path(__file__).resolve().parents[2] / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+    process = subprocess.Popen([BINARY, "serve", "--port", "0", "-c", "256", "-m", model], stdout=subprocess.PIPE, text=True)
+    yield re.match(r"Ballast is at (\S+)", process.stdout.readline())[1]
+    process.terminate()
+    assert process.wait(timeout=60) == 0
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +145,7 @@ def test_a_second_turn_sends_only_what_is_new(page, url):
     say(page, "One.")
     say(page, "Two.")
     assert page.js("return document.querySelectorAll('#lane-main .message').length") == 4
-    if not URL:
+    if not REAL:
         body = ask_mock(url)["requests"][-1]
         assert [each["content"] for each in body["messages"]] == ["Two."]
         assert body["stream_options"] == {"include_usage": True}

@@ -6,6 +6,8 @@
 #include <map>
 #include <random>
 
+#include "server/engine_service.h"
+
 namespace ballast::server {
 namespace {
 
@@ -81,6 +83,15 @@ TEST(AdmissionOrder, ATenantWithManyRequestsWaitsForThoseWithFew) {
   const std::vector<size_t> order = AdmissionOrder(waiting, running);
   EXPECT_EQ(order[0], 20u);
   for (size_t i = 1; i < order.size(); ++i) EXPECT_EQ(order[i], i - 1) << "arrival order within a tenant";
+}
+
+// A step cannot be taken back: a cancelled request of a large model must not wait for seconds.
+TEST(PrefillChunk, ShrinksWithTheModelAndNeverDependsOnTheMachine) {
+  EXPECT_EQ(DefaultPrefillChunk(1), 128);
+  EXPECT_EQ(DefaultPrefillChunk(134'000'000), 128);
+  EXPECT_EQ(DefaultPrefillChunk(270'000'000), 64);
+  EXPECT_EQ(DefaultPrefillChunk(1'100'000'000), 16);
+  EXPECT_EQ(DefaultPrefillChunk(70'000'000'000), 8);
 }
 
 }  // namespace
