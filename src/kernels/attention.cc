@@ -14,9 +14,10 @@ using attention::Item;
 using attention::KeyBlock;
 using attention::PaddedDim;
 
-constexpr int64_t kItemQueries = 192;  // packing a block of keys is paid once for so many queries
-constexpr int64_t kMinItemBlocks = 4;  // less work than this is not worth handing out
-constexpr int64_t kWantedItems = 32;   // enough to keep any usual number of cores evenly busy
+constexpr int64_t kItemQueries = 192;   // packing a block of keys is paid once for so many queries
+constexpr int64_t kMinItemBlocks = 4;   // less work than this is not worth handing out
+constexpr int64_t kWantedItems = 32;    // enough to keep any usual number of cores evenly busy
+constexpr int64_t kFewResults = 16384;  // floats written by a call that is decode, more or less
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t Align(int64_t floats) { return CeilDiv(floats, 16) * 16; }
@@ -214,7 +215,12 @@ void Attention(std::span<const AttentionJob> jobs, AttentionScratch& scratch, Th
   float* aligned = floats.data() + (64 - address % 64) % 64 / sizeof(float);
   float* workers = PlaceStates(plan, aligned);
 
-  pool.For(static_cast<int64_t>(plan.items.size()), 1, [&](int64_t begin, int64_t end, int worker) {
+  // Decode waits for memory, which is fastest in long runs: neighbouring items, whose keys are neighbours,
+  // stay together. A prompt's items are large and uneven, and are handed out one by one.
+  const int64_t items = static_cast<int64_t>(plan.items.size());
+  const int64_t item_grain =
+      plan.results < kFewResults ? std::max<int64_t>(1, items / (int64_t{2} * pool.threads())) : 1;
+  pool.For(items, item_grain, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; ++i) {
       Item& item = plan.items[i];
       item.work = workers + worker * plan.work_floats;
@@ -223,7 +229,7 @@ void Attention(std::span<const AttentionJob> jobs, AttentionScratch& scratch, Th
   });
   // A merge of few queries is cheaper than waking another thread for it.
   const int64_t parts = static_cast<int64_t>(plan.parts.size());
-  const int64_t grain = plan.results < 16384 ? parts : 1;
+  const int64_t grain = plan.results < kFewResults ? parts : 1;
   pool.For(parts, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const Part& part = plan.parts[i];
