@@ -17,6 +17,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 warns of impossible overlaps in `"literal" + std::string` (its bug 105651).
   target_compile_options(ballast_options INTERFACE -Wno-restrict)
 endif()
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  # Vectors of unknown length cannot be members of tiles; Neon can (tests/long/arm.sh).
+  target_compile_definitions(ballast_options INTERFACE "HWY_DISABLED_TARGETS=(HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
+endif()
 if(BALLAST_WERROR)
   target_compile_options(ballast_options INTERFACE -Werror)
 endif()

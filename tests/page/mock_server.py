@@ -143,6 +143,9 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def allowed(self):
+        if self.mock.fail == "loading":
+            self.error(503, "the model is loading", "loading", [("Retry-After", "2")])
+            return False
         if self.mock.key and self.headers.get("Authorization") != f"Bearer {self.mock.key}":
             self.error(401, "this server wants a key: send it as 'Authorization: Bearer KEY'", "invalid_api_key")
             return False

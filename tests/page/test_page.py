@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -63,6 +64,8 @@ def page(driver, url, server):
     """A fresh profile's page at desktop size; fails when the console shows anything unexpected."""
     if server:
         steer(url)
+    else:
+        await_model(url)
     driver.size(1440, 900)
     driver.prefer("light")
     driver.go(url)
@@ -76,6 +79,15 @@ def page(driver, url, server):
     yield driver
     bad = [entry["message"] for entry in driver.log() if not any(text in entry["message"] for text in driver.expected)]
     assert bad == []
+
+
+def await_model(url):
+    for _ in range(600):
+        try:
+            urllib.request.urlopen(url + "health", timeout=5).close()
+            return
+        except urllib.error.HTTPError:
+            time.sleep(0.1)  # 503: loading
 
 
 def ready(page):
@@ -285,6 +297,22 @@ def test_errors_say_what_to_do(page, url):
     assert page.js("return document.querySelectorAll('.failure').length") == 0
     assert page.js("return sessionStorage.getItem('ballast.key')") == "secret"
     assert page.js("return JSON.stringify(localStorage).includes('secret')") is False
+
+
+@mock_only
+def test_what_is_sent_while_the_model_loads_waits_for_it(page, url):
+    page.expected = ["503", "404"]  # the strip looks for a session that is not there yet
+    steer(url, fail="loading")
+    page.reload()
+    page.wait("return document.querySelector('#banner').textContent.includes('loading')", 5, "the banner")
+    send(page, "Are you there?")
+    time.sleep(1.5)
+    assert page.js(f"return {RUNNING}")
+    steer(url)
+    finish(page)
+    assert page.js("return document.querySelector('#banner').hidden")
+    assert page.js("return document.querySelectorAll('.failure').length") == 0
+    assert page.js(f"return {REPLY}.textContent.length") > 20
 
 
 @mock_only

@@ -29,7 +29,41 @@ function fromBody(status, body, retryAfter) {
   return new ApiError(status, message, { code: error?.code || '', param: error?.param || '', retryAfter });
 }
 
+const kLoadingPause = 1000;  // milliseconds
+let onLoading = () => {};
+// Calls back with true when a request begins to wait for the model, and with false when it no longer does.
+export function whenLoading(callback) { onLoading = callback; }
+
+function pause(signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, kLoadingPause);
+    signal?.addEventListener('abort', () => {
+      clearTimeout(timer);
+      reject(new DOMException('stopped', 'AbortError'));
+    }, { once: true });
+  });
+}
+
+// A server that has just begun answers 503 `loading`: whatever is asked waits for its model.
 async function send(method, path, body, signal) {
+  let waited = false;
+  try {
+    for (;;) {
+      try {
+        return await sendOnce(method, path, body, signal);
+      } catch (error) {
+        if (error.code !== 'loading') throw error;
+        waited = true;
+        onLoading(true);
+        await pause(signal);
+      }
+    }
+  } finally {
+    if (waited) onLoading(false);
+  }
+}
+
+async function sendOnce(method, path, body, signal) {
   const headers = {};
   const key = apiKey();
   if (key) headers.Authorization = `Bearer ${key}`;

@@ -1,6 +1,6 @@
 // The page: joins the conversations that the browser keeps, one or two lanes, and the instruments.
 
-import { deleteSession, modelInfo } from './api.js';
+import { deleteSession, modelInfo, whenLoading } from './api.js';
 import { Conversations } from './conversations.js';
 import { ask, askForKey, openSettings } from './dialogs.js';
 import { byId, el } from './dom.js';
@@ -65,6 +65,7 @@ class App {
     await this.store.open();
     await this.conversations.load();
     wire(this);
+    whenLoading((loading) => this.complain(loading ? 'The server is loading its model…' : ''));
     this.showCache(this.settings.cacheOpen);
     this.open(this.conversations.find(remembered('current')) || this.conversations.list[0] || this.conversations.create(this.settings));
     await this.connect();
@@ -84,8 +85,7 @@ class App {
         if (await askForKey()) await this.connect();
         return;
       }
-      this.complain(error.status === 503 ? 'The server is still loading its model.' : `The server does not answer: ${error.message}.`,
-        () => this.connect());
+      this.complain(`The server does not answer: ${error.message}.`, () => this.connect());
       return;
     }
     this.complain('');
