@@ -60,3 +60,17 @@ function(ballast_layer layer)
     target_link_libraries(ballast_${layer} ${scope} ballast_${dep})
   endforeach()
 endfunction()
+
+# Large headers of libraries, read once per target instead of once per file: a third of a build from scratch. A compiler
+# cache cannot use them, and is quicker still.
+if(CMAKE_CXX_COMPILER_LAUNCHER)
+  set(precompile OFF)
+else()
+  set(precompile ON)
+endif()
+option(BALLAST_PRECOMPILE "Precompile large headers" ${precompile})
+function(ballast_precompile target)
+  if(BALLAST_PRECOMPILE)
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()
