@@ -17,26 +17,28 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 warns of impossible overlaps in `"literal" + std::string` (its bug 105651).
   target_compile_options(ballast_options INTERFACE -Wno-restrict)
 endif()
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT BALLAST_SANITIZE)
-  # The last CPU with SSSE3 but no SSE4 was sold in 2007; it takes the portable path, and every build is shorter.
-  target_compile_definitions(ballast_options INTERFACE "HWY_DISABLED_TARGETS=HWY_SSSE3")
-elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-  # Vectors of unknown length cannot be members of tiles; Neon can (tests/long/arm.sh).
-  target_compile_definitions(ballast_options INTERFACE "HWY_DISABLED_TARGETS=(HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
-endif()
 if(BALLAST_WERROR)
   target_compile_options(ballast_options INTERFACE -Werror)
 endif()
 if(BALLAST_SANITIZE)
   target_compile_options(ballast_options INTERFACE -fsanitize=${BALLAST_SANITIZE} -fno-sanitize-recover=all -O1 -g1)
-  # The kernels compile once per instruction set, which sanitizers make slow: here the best, AVX2 and the scalar one suffice.
-  target_compile_definitions(ballast_options INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3)")
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC 12 loses sight of Asio's own operator new for coroutine frames when instrumenting.
     target_compile_options(ballast_options INTERFACE -Wno-mismatched-new-delete)
   endif()
   target_link_options(ballast_options INTERFACE -fsanitize=${BALLAST_SANITIZE})
 endif()
+
+# The kernels compile once per instruction set; these are left out.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  # Vectors of unknown length cannot be members of tiles; Neon can (tests/long/arm.sh).
+  set(BALLAST_NO_KERNELS_FOR HWY_SVE HWY_SVE2 HWY_SVE_256 HWY_SVE2_128)
+elseif(BALLAST_SANITIZE)
+  set(BALLAST_NO_KERNELS_FOR HWY_SSSE3 HWY_SSE4 HWY_AVX3) # slow to compile: the best, AVX2 and the portable one suffice
+else()
+  set(BALLAST_NO_KERNELS_FOR HWY_SSSE3) # without SSE4 it ended in 2007; such a CPU takes the portable path
+endif()
+list(JOIN BALLAST_NO_KERNELS_FOR "|" BALLAST_NO_KERNELS_FOR)
 
 # Each layer gets an include root of its own that holds nothing but that layer, so that
 # `#include "engine/stream.h"` from src/cache/ does not compile.
