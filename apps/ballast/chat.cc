@@ -173,16 +173,14 @@ int Chat(const ChatFlags& flags) {
   if (!stream.ok()) return Fail(stream.status());
   Result<Loaded> loaded = LoadModel(flags.common);
   if (!loaded.ok()) return Fail(loaded.status());
-  Result<ChatFormat> format = ChooseChatFormat(*loaded, flags.chat_format);
-  if (!format.ok()) return Fail(format.status());
+  Result<ChatPrompter> prompter = ChooseChat(*loaded, flags.chat_format);
+  if (!prompter.ok()) return Fail(prompter.status());
   Conversation::Options options;
   options.stream = *stream;
   options.sampling = flags.sampling;
-  options.format = *format;
   options.pin_system = flags.common.pin_system;
-  options.system = flags.system_option->count() > 0 ? flags.system
-                                                    : DefaultSystemText(*format, ChatTemplate(*loaded->file));
-  Result<std::unique_ptr<Conversation>> chat = Conversation::Create(*loaded, options);
+  options.system = flags.system_option->count() > 0 ? flags.system : prompter->default_system();
+  Result<std::unique_ptr<Conversation>> chat = Conversation::Create(*loaded, *prompter, options);
   if (!chat.ok()) return Fail(chat.status());
   WarnBeyondTraining((*chat)->stream());
   ChatSession session;
@@ -216,7 +214,7 @@ Runner AddChat(CLI::App& app) {
       AddFlag(*chat, "--system", "SYSTEM", flags->system, "System prompt (default: the model's own)");
   flags->system_option->type_name("TEXT")->group(group);
   AddFlag(*chat, "--chat-format", "CHAT_FORMAT", flags->chat_format,
-          "chatml, llama2, llama3, mistral, gemma, ...")
+          "chatml, llama2, llama3, mistral, gemma, ..., or template: the model's own")
       ->type_name("NAME")
       ->group(group);
   AddCommonFlags(*chat, flags->common);

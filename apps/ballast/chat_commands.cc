@@ -308,7 +308,7 @@ nlohmann::json TranscriptJson(const ChatSession& session) {
           {"messages", messages},
           {"options",
            {{"model", session.loaded->model->config().name},
-            {"format", ChatFormatName(chat.options().format)},
+            {"format", chat.prompter().name()},
             {"policy", PolicyName(stream.policy())},
             {"context", stream.context()},
             {"pinned", stream.pinned()},

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/choose_chat.h"
+
 namespace ballast::app {
 namespace {
 
 constexpr int64_t kLongestReply = 2048;  // tokens, unless -n says otherwise
+constexpr size_t kPrintedTurns = 8;      // of the newest that are held, when a template prints the next one
 constexpr int64_t kSinkRows = 64;        // newest prompt tokens whose attention /sinks shows
 
 double Seconds(std::chrono::steady_clock::time_point since) {
@@ -17,15 +20,16 @@ double Seconds(std::chrono::steady_clock::time_point since) {
 
 }  // namespace
 
-Result<ChatFormat> ChooseChatFormat(const Loaded& loaded, const std::string& name) {
+Result<ChatPrompter> ChooseChat(const Loaded& loaded, const std::string& name) {
   std::string warning;
-  Result<ChatFormat> format = ballast::ChooseChatFormat(*loaded.file, *loaded.tokenizer, name, &warning);
+  Result<ChatPrompter> prompter = ballast::ChooseChat(*loaded.file, *loaded.tokenizer, name, &warning);
   if (!warning.empty()) Warn(warning);
-  return format;
+  return prompter;
 }
 
-Result<std::unique_ptr<Conversation>> Conversation::Create(const Loaded& loaded, const Options& options) {
-  std::unique_ptr<Conversation> chat(new Conversation(loaded, options.format));
+Result<std::unique_ptr<Conversation>> Conversation::Create(const Loaded& loaded, const ChatPrompter& prompter,
+                                                           const Options& options) {
+  std::unique_ptr<Conversation> chat(new Conversation(loaded, prompter));
   chat->options_ = options;
   BALLAST_RETURN_IF_ERROR(chat->MakeStream());
   return chat;
@@ -78,8 +82,16 @@ std::vector<ChatMessage> Conversation::View() const {
 
 // The newest turn, a user's, and the opening of the reply.
 Result<std::vector<Token>> Conversation::RenderLast() const {
-  const std::vector<ChatMessage> view = View();
+  std::vector<ChatMessage> view = View();
   const bool first = turns_.size() == 1;
+  // A template prints all it is given, to find where the newest turn begins; an endless history would take
+  // ever longer. Turns are left out in pairs, so that they still alternate.
+  const size_t held = turns_.size() - 1;
+  if (prompter_.UsesTemplate(view, "") && held > kPrintedTurns) {
+    const auto system = static_cast<std::ptrdiff_t>(view.size() - turns_.size());
+    const auto out = static_cast<std::ptrdiff_t>((held - kPrintedTurns + 1) / 2 * 2);
+    view.erase(view.begin() + system, view.begin() + system + out);
+  }
   return prompter_.Render(view, first ? 0 : view.size() - 1, true, first);
 }
 
@@ -257,7 +269,7 @@ Status Conversation::Load(const std::string& system, const std::vector<ChatMessa
   if (!system.empty()) view.push_back({"system", system});
   view.insert(view.end(), messages.begin(), messages.end());
   // Nothing is given up before the format has accepted the new history.
-  if (!messages.empty()) BALLAST_RETURN_IF_ERROR(RenderChat(options_.format, view, 0, false).status());
+  if (!messages.empty()) BALLAST_RETURN_IF_ERROR(prompter_.Check(view, false));
   const std::string old_system = std::exchange(options_.system, system);
   std::vector<ChatMessage> old_dropped = std::exchange(dropped_, {});
   std::vector<Turn> old_turns = std::exchange(turns_, {});

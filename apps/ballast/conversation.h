@@ -20,16 +20,14 @@
 
 namespace ballast::app {
 
-// The format --chat-format names, else the one recognised from the model's template; else ChatML with a
-// warning when the vocabulary has its control tokens, else kModel asking for --chat-format.
-Result<ChatFormat> ChooseChatFormat(const Loaded& loaded, const std::string& name);
+// As choose_chat.h, with its warning on stderr.
+Result<ChatPrompter> ChooseChat(const Loaded& loaded, const std::string& name);
 
 class Conversation {
  public:
   struct Options {
     StreamOptions stream;
     SamplingFlags sampling;
-    ChatFormat format = ChatFormat::kChatMl;
     std::string system;
     bool pin_system = false;
   };
@@ -52,7 +50,8 @@ class Conversation {
   };
 
   // `loaded` must outlive the conversation. kUsage when the pinned system prompt leaves no window.
-  static Result<std::unique_ptr<Conversation>> Create(const Loaded& loaded, const Options& options);
+  static Result<std::unique_ptr<Conversation>> Create(const Loaded& loaded, const ChatPrompter& prompter,
+                                                      const Options& options);
 
   // Adds a user's turn and generates the reply. Ctrl-C ends it early with what there is. When the prompt was
   // not fed whole (kInterrupted) or refused, the turn is taken back.
@@ -71,6 +70,7 @@ class Conversation {
   // The conversation's; a sampler made for a restarted stream derives its own from it.
   uint64_t seed() const { return *options_.sampling.options.seed; }
   const Options& options() const { return options_; }
+  const ChatPrompter& prompter() const { return prompter_; }
   const std::string& system() const { return options_.system; }
   int64_t system_tokens() const { return system_tokens_; }
   std::vector<ChatMessage> Messages() const;  // all of them, without the system prompt
@@ -85,8 +85,7 @@ class Conversation {
   int64_t sink_rows() const { return sink_rows_; }
 
  private:
-  Conversation(const Loaded& loaded, ChatFormat format)
-      : loaded_(loaded), prompter_(*loaded.tokenizer, format) {}
+  Conversation(const Loaded& loaded, const ChatPrompter& prompter) : loaded_(loaded), prompter_(prompter) {}
   Status MakeStream();
   Status MakeFreshSampler();
   std::vector<ChatMessage> View() const;

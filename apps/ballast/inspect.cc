@@ -7,6 +7,7 @@
 
 #include "app.h"
 #include "conversation.h"
+#include "engine/choose_chat.h"
 #include "engine/load_tokenizer.h"
 #include "model/families.h"
 #include "terminal.h"
@@ -115,18 +116,26 @@ struct Findings {
   Streamability streamability;
   std::optional<ModelConfig> config;
   Result<std::unique_ptr<const Tokenizer>> tokenizer{Status(Code::kModel, "not read")};
-  std::string chat_format;  // "" when not recognised
+  std::string chat_format;  // "" when there is none
+  std::string chat_note;    // why not, or what was done instead
   std::string architecture;
   std::string name;
 };
+
+// As `chat` would choose; a base model has none, whatever its vocabulary.
+void LookAtChat(const TensorFile& file, Findings* findings) {
+  if (!findings->tokenizer.ok() || ChatTemplateText(file).empty()) return;
+  const Result<ChatPrompter> chat = ChooseChat(file, **findings->tokenizer, "", &findings->chat_note);
+  if (chat.ok()) findings->chat_format = chat->name();
+  if (!chat.ok()) findings->chat_note = chat.status().message();
+}
 
 Findings Look(const TensorFile& file) {
   Findings findings;
   findings.streamability = CheckStreamable(file);
   if (Result<ModelConfig> config = ReadConfig(file); config.ok()) findings.config = *config;
   findings.tokenizer = LoadTokenizer(file);
-  if (const auto format = DetectChatFormat(ChatTemplate(file)))
-    findings.chat_format = ChatFormatName(*format);
+  LookAtChat(file, &findings);
   const auto text = [&](std::string_view key) {
     const auto value = file.String(key);
     return value.ok() && value->has_value() ? ValidUtf8(**value) : std::string();
@@ -177,12 +186,17 @@ nlohmann::json FindingsJson(const TensorFile& file, const Findings& f, bool hash
       {"reason", f.streamability.reason},
       {"recommended_sinks", kRecommendedSinks},
       {"chat_format", f.chat_format.empty() ? nlohmann::json() : nlohmann::json(f.chat_format)},
+      {"chat_note", ValidUtf8(f.chat_note)},
       {"tokenizer", TokenizerJson(f)},
       {"types", types},
       {"metadata", metadata},
       {"tensors", tensors}};
   if (f.config.has_value()) {
     json["trained_context"] = f.config->trained_context;
+    json["layers"] = f.config->layers;
+    json["local_layers"] = f.config->local_layers;
+    json["local_window"] = f.config->local_window;
+    json["nope_layers"] = f.config->nope_layers;
     json["cache_bytes_per_token"] = CacheBytesPerToken(*f.config);
   }
   if (hash) json["sha256"] = file.ContentHash();
@@ -218,6 +232,10 @@ std::string Summary(const TensorFile& file, const Findings& f, bool hash) {
   text += Row("runs here", yes(s.loadable));
   text += Row("why", s.reason);
   if (!s.positions.empty()) text += Row("positions", s.positions);
+  if (f.config.has_value() && f.config->local_layers > 0) {
+    text += Row("local layers", fmt::format("{} of {}, a window of {} tokens each", f.config->local_layers,
+                                            f.config->layers, Grouped(f.config->local_window)));
+  }
   if (s.streamable) text += Row("sinks", fmt::format("{} recommended", kRecommendedSinks));
   if (f.config.has_value() && s.loadable) {
     std::string sizes;
@@ -247,8 +265,10 @@ std::string TokenizerText(const Findings& f) {
     text += Row("special", specials.empty() ? "none" : specials);
     text += Row("adds bos", vocab.add_bos ? "yes" : "no");
   }
-  return text + Row("chat format",
-                    f.chat_format.empty() ? "not recognised (--chat-format to name one)" : f.chat_format);
+  text += Row("chat format", f.chat_format.empty()         ? "none (--chat-format to name one)"
+                             : f.chat_format == "template" ? "template (the model's own, run as written)"
+                                                           : f.chat_format);
+  return f.chat_note.empty() ? text : text + Row("", Abbreviated(f.chat_note, 300));
 }
 
 std::string TensorsText(const TensorFile& file, bool verbose) {
@@ -289,8 +309,9 @@ Status PrintFamilies() {
   std::string text = "| architecture | models | positions |\n|---|---|---|\n";
   for (const Family& family : AllFamilies()) {
     if (family.plan == nullptr) continue;
-    text += fmt::format("| `{}` | {} | {} |\n", family.architecture, family.models,
-                        family.positions == Family::Positions::kAlibi ? "ALiBi" : "RoPE");
+    text += fmt::format("| `{}` | {} | {}{}{} |\n", family.architecture, family.models,
+                        family.positions == Family::Positions::kAlibi ? "ALiBi" : "RoPE",
+                        family.rope.empty() ? "" : ", ", family.rope);
   }
   return Print(text);
 }

@@ -13,6 +13,7 @@
 #include "app.h"
 #include "completion.h"
 #include "conversation.h"
+#include "engine/choose_chat.h"
 #include "terminal.h"
 
 namespace ballast::app {
@@ -155,7 +156,7 @@ Status CheckFlags(const RunFlags& flags) {
     return Status::Expected(Code::kUsage, "--pin-system", "a system prompt", "none",
                             "give one with --system TEXT");
   }
-  if (!flags.chat_format.empty()) BALLAST_RETURN_IF_ERROR(ParseChatFormat(flags.chat_format).status());
+  BALLAST_RETURN_IF_ERROR(CheckChatFormatName(flags.chat_format));
   return CheckSamplingFlags(flags.sampling);
 }
 
@@ -183,16 +184,14 @@ int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& st
     if (!read.ok()) return Fail(read.status());
     text = std::move(*read);
   }
-  Result<ChatFormat> format = ChooseChatFormat(loaded, flags.chat_format);
-  if (!format.ok()) return Fail(format.status());
+  Result<ChatPrompter> prompter = ChooseChat(loaded, flags.chat_format);
+  if (!prompter.ok()) return Fail(prompter.status());
   Conversation::Options options;
   options.stream = stream_options;
   options.sampling = flags.sampling;
-  options.format = *format;
   options.pin_system = flags.common.pin_system;
-  options.system = flags.system_option->count() > 0 ? flags.system
-                                                    : DefaultSystemText(*format, ChatTemplate(*loaded.file));
-  Result<std::unique_ptr<Conversation>> chat = Conversation::Create(loaded, options);
+  options.system = flags.system_option->count() > 0 ? flags.system : prompter->default_system();
+  Result<std::unique_ptr<Conversation>> chat = Conversation::Create(loaded, *prompter, options);
   if (!chat.ok()) return Fail(chat.status());
   WarnBeyondTraining((*chat)->stream());
   Outcome outcome;
@@ -264,7 +263,7 @@ Runner AddRun(CLI::App& app) {
   flags->system_option = AddFlag(*run, "--system", "SYSTEM", flags->system, "System prompt; implies --chat");
   flags->system_option->type_name("TEXT")->group(group);
   AddFlag(*run, "--chat-format", "CHAT_FORMAT", flags->chat_format,
-          "chatml, llama2, llama3, mistral, gemma, ...")
+          "chatml, llama2, llama3, mistral, gemma, ..., or template: the model's own")
       ->type_name("NAME")
       ->group(group);
   AddCommonFlags(*run, flags->common);

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "app.h"
+#include "engine/choose_chat.h"
 #include "server/engine_service.h"
 #include "server/http_server.h"
 #include "service_manager.h"
@@ -68,7 +69,7 @@ Status CheckFlags(const ServeFlags& f) {
   if (f.log_format != "text" && f.log_format != "json") {
     return Status::Expected(Code::kUsage, "--log-format", "text or json", "\"" + f.log_format + "\"");
   }
-  if (!f.chat_format.empty()) BALLAST_RETURN_IF_ERROR(ParseChatFormat(f.chat_format).status());
+  BALLAST_RETURN_IF_ERROR(CheckChatFormatName(f.chat_format));
   return Status();
 }
 
@@ -283,7 +284,8 @@ void AddSessionFlags(CLI::App& serve, ServeFlags& f) {
   add("-n,--max-tokens", "MAX_TOKENS", f.max_tokens,
       "Tokens of a reply when the request does not say (2048, at most the context)", "");
   add("--model-id", "MODEL_ID", f.model_id, "The model's name for clients (default: the file's)", "NAME");
-  add("--chat-format", "CHAT_FORMAT", f.chat_format, "chatml, llama2, llama3, mistral, gemma, ...", "NAME");
+  add("--chat-format", "CHAT_FORMAT", f.chat_format,
+      "chatml, llama2, llama3, mistral, gemma, ..., or template: the model's own", "NAME");
 }
 
 }  // namespace

@@ -92,6 +92,12 @@ Status ConfigTranslator::TakeFamily() {
     if (!(value > 0)) return Refuse("query_pre_attn_scalar", "a number above 0", std::to_string(value));
     Add("attention.scale", 1.0 / std::sqrt(value));
   }
+  if (family_.architecture == "stablelm") {
+    BALLAST_ASSIGN_OR_RETURN(const std::optional<bool> norms, Bool(json_, "qk_layernorm"));
+    if (norms.value_or(false)) {
+      return Refuse("qk_layernorm", "false (norms of single heads are read from GGUF files only)", "true");
+    }
+  }
   if (family_.Is(F::kFalcon)) return TakeFalcon();
   if (family_.Is(F::kMpt)) return TakeMpt();
   return Status();
@@ -134,7 +140,6 @@ Status ConfigTranslator::TakeMpt() {
   }
   BALLAST_ASSIGN_OR_RETURN(const std::optional<double> bias, Number(json_, "attn_config.alibi_bias_max"));
   Add("attention.max_alibi_bias", bias.value_or(8));
-  Add("ballast.hidden_act", std::string("gelu"));
   return Status();
 }
 

@@ -106,6 +106,25 @@ Status ReadRope(const ConfigReader& reader, ModelConfig& c) {
   return Status();
 }
 
+// A folder of Hugging Face names the activation; GGUF's families each have their own. The gated GELU is
+// Gemma's, whose configs say "gelu" and mean its approximation.
+Status ReadActivation(const ConfigReader& reader, DecoderPlan& plan) {
+  BALLAST_ASSIGN_OR_RETURN(const std::optional<std::string> name, reader.file().String("ballast.hidden_act"));
+  if (!name) return Status();
+  if (*name == "silu" || *name == "swish") {
+    plan.activation = Activation::kSilu;
+  } else if (*name == "gelu_new" || *name == "gelu_fast" || *name == "gelu_pytorch_tanh") {
+    plan.activation = Activation::kGeluTanh;
+  } else if (*name == "gelu") {
+    const bool gemma = plan.gated && plan.activation == Activation::kGeluTanh;
+    if (!gemma) plan.activation = Activation::kGelu;
+  } else {
+    return Status::Expected(Code::kModel, reader.file().path() + ": hidden_act",
+                            "silu, gelu, gelu_new, gelu_fast or gelu_pytorch_tanh", *name);
+  }
+  return Status();
+}
+
 void CountLayers(const DecoderPlan& plan, ModelConfig& c) {
   for (const LayerPlan& layer : plan.layers) {
     if (layer.local_window > 0) {
@@ -148,6 +167,7 @@ Result<ModelPlan> ReadModelPlan(const TensorFile& file) {
   c.vocab = embedding->dims[1];
   BALLAST_RETURN_IF_ERROR(SharedPlan(reader, *family, c, out.plan));
   BALLAST_RETURN_IF_ERROR(family->plan(reader, c, out.plan));
+  BALLAST_RETURN_IF_ERROR(ReadActivation(reader, out.plan));
   CountLayers(out.plan, c);
   return out;
 }

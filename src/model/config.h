@@ -45,7 +45,7 @@ Result<ModelConfig> ReadConfig(const TensorFile& file);  // without the plan
 struct Streamability {
   bool streamable = false;  // the positions obey the law of the cache
   bool loadable = false;    // and this version runs the architecture
-  std::string positions;    // "RoPE, 64 of 64 dimensions, base 100000"
+  std::string positions;    // "RoPE, full (64 dimensions), base 100000"
   std::string reason;       // one sentence, for people
 };
 Streamability CheckStreamable(const TensorFile& file);

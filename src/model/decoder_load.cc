@@ -34,10 +34,8 @@ class DecoderLoader {
     } else {
       BALLAST_ASSIGN_OR_RETURN(norm.weight, loader_.OptionalVector(name + ".weight", n));
     }
-    if (plus_one_) {
-      for (float& w : norm.weight) w += 1;
-    }
     BALLAST_ASSIGN_OR_RETURN(norm.bias, loader_.OptionalVector(name + ".bias", n));
+    MakeWhole(norm);
     return Status();
   }
 
@@ -57,6 +55,12 @@ class DecoderLoader {
   }
 
  private:
+  // Weights as they multiply, however they are stored.
+  void MakeWhole(Norm& norm) const {
+    if (!plus_one_) return;
+    for (float& w : norm.weight) w += 1;
+  }
+
   Status ReadNorms(DecoderLayer& layer) {
     const int64_t n = config_.embed;
     BALLAST_RETURN_IF_ERROR(ReadNorm(blk_ + "attn_norm", n, plan_.pre_norms, layer.attn_norm));
@@ -75,10 +79,8 @@ class DecoderLoader {
   Status ReadQkNorm(const std::string& name, int64_t dims, Norm& norm) {
     const int64_t counts[] = {plan_.qk_norm == QkNorm::kPerHead ? config_.head_dim : dims, dims};
     BALLAST_ASSIGN_OR_RETURN(norm.weight, loader_.OptionalValues(name + ".weight", counts));
-    if (plus_one_) {
-      for (float& w : norm.weight) w += 1;
-    }
     BALLAST_ASSIGN_OR_RETURN(norm.bias, loader_.OptionalValues(name + ".bias", counts));
+    MakeWhole(norm);
     return Status();
   }
 

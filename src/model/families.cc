@@ -14,23 +14,28 @@ constexpr std::string_view kLater = "streamable in principle; this version does 
 constexpr Family kFamilies[] = {
     {"llama", "Llama 1 to 3, Mistral, SmolLM 1 and 2, TinyLlama, Yi", P::kRope, PlanLlama,
      RopeForm::kInterleaved, NormKind::kRms},
-    {"smollm3", "SmolLM3", P::kRope, PlanSmolLm3, RopeForm::kInterleaved, NormKind::kRms},
+    {"smollm3", "SmolLM3", P::kRope, PlanSmolLm3, RopeForm::kInterleaved, NormKind::kRms,
+     "none in every fourth layer"},
     {"granite", "Granite 3", P::kRope, PlanGranite, RopeForm::kInterleaved, NormKind::kRms},
     {"qwen2", "Qwen2, Qwen2.5", P::kRope, PlanQwen2, RopeForm::kHalfSplit, NormKind::kRms},
     {"qwen3", "Qwen3", P::kRope, PlanQwen3, RopeForm::kHalfSplit, NormKind::kRms},
     {"gemma", "Gemma", P::kRope, PlanGemma, RopeForm::kHalfSplit, NormKind::kRms},
     {"gemma2", "Gemma 2", P::kRope, PlanGemma2, RopeForm::kHalfSplit, NormKind::kRms},
     {"gemma3", "Gemma 3 (text)", P::kRope, PlanGemma3, RopeForm::kHalfSplit, NormKind::kRms},
-    {"phi2", "Phi-1.5, Phi-2", P::kRope, PlanPhi2, RopeForm::kHalfSplit, NormKind::kLayer},
-    {"phi3", "Phi-3, Phi-3.5, Phi-4", P::kRope, PlanPhi3, RopeForm::kHalfSplit, NormKind::kRms},
-    {"gptneox", "GPT-NeoX, Pythia, Dolly", P::kRope, PlanGptNeoX, RopeForm::kHalfSplit, NormKind::kLayer},
+    {"phi2", "Phi-1.5, Phi-2", P::kRope, PlanPhi2, RopeForm::kHalfSplit, NormKind::kLayer, "partial"},
+    {"phi3", "Phi-3, Phi-3.5, Phi-4", P::kRope, PlanPhi3, RopeForm::kHalfSplit, NormKind::kRms,
+     "partial in Phi-4-mini"},
+    {"gptneox", "GPT-NeoX, Pythia, Dolly", P::kRope, PlanGptNeoX, RopeForm::kHalfSplit, NormKind::kLayer,
+     "partial"},
     {"starcoder2", "StarCoder2", P::kRope, PlanStarCoder2, RopeForm::kHalfSplit, NormKind::kLayer},
     {"falcon", "Falcon 7B, 40B", P::kRope, PlanFalcon, RopeForm::kHalfSplit, NormKind::kLayer},
     {"mpt", "MPT", P::kAlibi, PlanMpt, RopeForm::kHalfSplit, NormKind::kLayer},
-    {"stablelm", "StableLM 2, StableLM 3B", P::kRope, PlanStableLm, RopeForm::kHalfSplit, NormKind::kLayer},
+    {"stablelm", "StableLM 2, StableLM 3B", P::kRope, PlanStableLm, RopeForm::kHalfSplit, NormKind::kLayer,
+     "partial"},
     {"olmo2", "OLMo-2", P::kRope, PlanOlmo2, RopeForm::kHalfSplit, NormKind::kRms},
     {"command-r", "Command-R, Aya", P::kRope, PlanCohere, RopeForm::kInterleaved, NormKind::kLayer},
-    {"cohere2", "Command-R7B", P::kRope, PlanCohere2, RopeForm::kInterleaved, NormKind::kLayer},
+    {"cohere2", "Command-R7B", P::kRope, PlanCohere2, RopeForm::kInterleaved, NormKind::kLayer,
+     "none in global layers"},
     {"gptj", "GPT-J", P::kRope, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
     {"gpt-oss", "gpt-oss", P::kRope, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
     {"bloom", "BLOOM", P::kAlibi, nullptr, RopeForm::kHalfSplit, NormKind::kRms},
@@ -49,11 +54,17 @@ constexpr Family kFamilies[] = {
 
 std::string DescribeRope(const ModelConfig& config) {
   char text[128];
-  std::snprintf(text, sizeof text, "RoPE, %d of %d dimensions, base %.0f", config.rope_dims, config.head_dim,
-                config.rope_base);
+  if (config.rope_dims == config.head_dim) {
+    std::snprintf(text, sizeof text, "RoPE, full (%d dimensions), base %.0f", config.head_dim,
+                  config.rope_base);
+  } else {
+    std::snprintf(text, sizeof text, "RoPE, partial (%d of %d dimensions), base %.0f", config.rope_dims,
+                  config.head_dim, config.rope_base);
+  }
   std::string out = text;
   if (config.nope_layers > 0) {
-    std::snprintf(text, sizeof text, "; %d of %d layers do not rotate", config.nope_layers, config.layers);
+    std::snprintf(text, sizeof text, "; %d of %d layers do not rotate (NoPE)", config.nope_layers,
+                  config.layers);
     out += text;
   }
   return out;

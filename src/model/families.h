@@ -31,6 +31,7 @@ struct Family {
   PlanFunction plan = nullptr;  // null: this version does not run the family
   RopeForm rope_form = RopeForm::kHalfSplit;
   NormKind norm = NormKind::kRms;  // says which key holds the epsilon
+  std::string_view rope = "";      // for people: where a family does not rotate all of every layer
 };
 
 std::span<const Family> AllFamilies();

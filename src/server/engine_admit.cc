@@ -78,15 +78,32 @@ std::optional<ApiError> EngineCore::Prepare(Job& job) {
     }
     return std::nullopt;
   }
+  return PrepareChat(job);
+}
+
+// What the format or template has no place for is refused, never dropped.
+std::optional<ApiError> EngineCore::PrepareChat(Job& job) {
+  Request& r = job.request;
   if (!loaded_.prompter) return BadRequest("this model cannot chat: " + loaded_.no_chat, "messages");
   if (r.messages.empty()) return BadRequest("messages: expected at least one, found none", "messages");
-  job.messages = std::move(r.messages);
-  r.messages.clear();
-  if (!loaded_.default_system.empty() && job.messages[0].role != "system") {
-    job.messages.insert(job.messages.begin(), {"system", loaded_.default_system});
+  const ChatPrompter& prompter = *loaded_.prompter;
+  if (!r.tools.empty()) {
+    const Status known = prompter.CheckTools();
+    if (!known.ok()) return BadRequest(known.message(), "tools", "unsupported_parameter");
+  }
+  job.messages = std::exchange(r.messages, {});
+  for (size_t i = 0; i < job.messages.size(); ++i) {
+    ChatMessage& message = job.messages[i];
+    if (message.role == "developer" && !prompter.knows_developer()) message.role = "system";
+    const Status known = prompter.CheckMessage(message, "messages[" + std::to_string(i) + "]");
+    if (!known.ok()) return BadRequest(known.message(), "messages", "unsupported_parameter");
+  }
+  const std::string& system = prompter.default_system();
+  if (!system.empty() && job.messages[0].role != "system" && !prompter.UsesTemplate(job.messages, r.tools)) {
+    job.messages.insert(job.messages.begin(), {"system", system});
     job.default_system = true;
   }
-  job.chains = ChainMessages(0, job.messages);
+  job.chains = ChainMessages(ChainTools(r.tools), job.messages);
   return std::nullopt;
 }
 
@@ -153,7 +170,7 @@ Result<Session::Config> EngineCore::ConfigFor(const Job& job, ApiError* error) c
     return refuse(BadRequest("pin_system: expected a system message to pin, found none", "pin_system"));
   }
   if (config.pin_system) {
-    const Result<int64_t> system = loaded_.prompter->CountSystemTokens(job.messages[0].content);
+    const Result<int64_t> system = loaded_.prompter->CountSystemTokens(job.messages[0].content, r.tools);
     if (!system.ok()) return refuse(FromStatus(system.status(), "messages"));
     config.stream.pinned = std::max(config.stream.pinned, *system);
     if (config.stream.pinned + 1 > config.stream.context) {
@@ -209,10 +226,14 @@ EngineCore::Admitted EngineCore::StartFresh(Job& job, const SlotPtr& reuse) {
   if (!session.ok()) return Refuse(job, FromStatus(session.status(), "messages"));
   if (slot == nullptr) slot = NewSlot(job.request.tenant, RandomId("sess_"));
   std::unique_ptr<Session> old = std::exchange(slot->session, std::move(session).value());
-  if (job.request.chat && job.messages[0].role == "system") slot->session->set_system_chain(job.chains[1]);
+  if (job.request.chat && job.messages[0].role == "system") {
+    slot->session->set_system_chain(ChainMessage(0, job.messages[0]));
+  }
   const bool throw_away = !job.request.chat && job.request.session.empty() && !job.request.store;
   if (job.request.chat) {
-    Result<PromptPlan> plan = PlanChat(*loaded_.prompter, job.messages, 0, {});
+    slot->session->set_tools_hash(static_cast<uint32_t>(ChainTools(job.request.tools)));
+    Result<PromptPlan> plan =
+        PlanChat(*loaded_.prompter, job.messages, 0, {.chain = job.chains[0]}, job.request.tools);
     if (!plan.ok()) {
       slot->session = std::move(old);
       return Refuse(job, FromStatus(plan.status(), "messages"));

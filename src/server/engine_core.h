@@ -42,7 +42,6 @@ struct Loaded {
   std::unique_ptr<const Model> model;
   std::optional<ChatPrompter> prompter;  // none: the model has no chat format that Ballast knows
   std::string no_chat;                   // then why
-  std::string default_system;            // what the template adds when a conversation has none
   ModelIdentity identity;
   std::unique_ptr<SessionStore> store;  // null: no folder
   std::vector<SnapshotLabel> found;     // sessions that slept there
@@ -131,6 +130,8 @@ class EngineCore {
   bool Fits(const Slot& slot, const Request& request, ApiError* error) const;
   std::optional<ApiError> CheckLengths(Job& job, const Session& session, int64_t base);
   std::optional<ApiError> Prepare(Job& job);
+  std::optional<ApiError> PrepareChat(Job& job);
+  std::optional<ApiError> CheckNewTools(const Job& job, const Session& session, const Continued& continued);
   int64_t SeenSystem(const Job& job, const Session& session) const;
 
   // --- engine_sessions.cc

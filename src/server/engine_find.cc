@@ -51,8 +51,22 @@ EngineCore::Admitted EngineCore::StartNamed(Job& job) {
 // How many messages at the head of the request are the system message that the session has anyway.
 int64_t EngineCore::SeenSystem(const Job& job, const Session& session) const {
   if (session.stream().position() == 0 || job.messages[0].role != "system") return 0;
-  const bool same = job.chains[1] == session.system_chain();
+  const bool same = ChainMessage(0, job.messages[0]) == session.system_chain();
   return same || job.default_system ? 1 : 0;
+}
+
+// A template that prints tools at the beginning of a conversation cannot offer others later.
+std::optional<ApiError> EngineCore::CheckNewTools(const Job& job, const Session& session,
+                                                  const Continued& continued) {
+  const std::string& tools = job.request.tools;
+  if (tools.empty() || static_cast<uint32_t>(ChainTools(tools)) == session.tools_hash()) return std::nullopt;
+  const auto with = PlanChat(*loaded_.prompter, job.messages, 0, continued, tools);
+  const auto without = PlanChat(*loaded_.prompter, job.messages, 0, continued, "");
+  if (!with.ok() || !without.ok() || with->tokens != without->tokens) return std::nullopt;
+  return BadRequest(
+      "tools: expected those that the session began with: this model's chat template prints them at the "
+      "beginning of a conversation (send the whole history, or begin another session)",
+      "tools");
 }
 
 // A request on a session that was named: its whole history again, or only what is new.
@@ -91,9 +105,14 @@ EngineCore::Admitted EngineCore::Continue(Job& job, const SlotPtr& slot) {
     job.messages.erase(job.messages.begin(), job.messages.begin() + static_cast<std::ptrdiff_t>(from));
     from = 0;
     continued = {false, false, session.turns().chain(), session.turns().messages()};
+    if (const auto error = CheckNewTools(job, session, continued)) return Refuse(job, *error);
+  } else {
+    continued.chain = job.chains[0];
+    session.set_tools_hash(static_cast<uint32_t>(ChainTools(job.request.tools)));
   }
-  Result<PromptPlan> plan = PlanChat(*loaded_.prompter, job.messages, from, continued);
+  Result<PromptPlan> plan = PlanChat(*loaded_.prompter, job.messages, from, continued, job.request.tools);
   if (!plan.ok()) return Refuse(job, FromStatus(plan.status(), "messages"));
+  if (!plan->exact) return StartFresh(job, slot);
   job.plan = std::move(plan).value();
   return Begin(job, slot, back, cached);
 }

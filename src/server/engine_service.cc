@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/choose_chat.h"
 #include "engine/load_tokenizer.h"
 #include "server/engine_core.h"
 
@@ -210,7 +211,7 @@ class EngineService : public Service {
                               std::to_string(loaded.tokenizer->size()));
     }
     if (stop_loading_) return Status(Code::kInterrupted, "interrupted while loading");
-    BALLAST_RETURN_IF_ERROR(ChooseChat(loaded));
+    BALLAST_RETURN_IF_ERROR(MakePrompter(loaded));
     // A first stream says whether the options make sense for this model.
     BALLAST_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> probe,
                              Stream::Create(*loaded.model, *loaded.pool, options_.stream));
@@ -227,19 +228,17 @@ class EngineService : public Service {
     return Status();
   }
 
-  Status ChooseChat(Loaded& loaded) {
+  Status MakePrompter(Loaded& loaded) {
     std::string warning;
-    const Result<ChatFormat> format =
-        ChooseChatFormat(*loaded.file, *loaded.tokenizer, options_.chat_format, &warning);
+    Result<ChatPrompter> chat = ChooseChat(*loaded.file, *loaded.tokenizer, options_.chat_format, &warning);
     if (!warning.empty()) Notice(warning);
-    if (!format.ok()) {
-      if (!options_.chat_format.empty()) return format.status();
-      loaded.no_chat = format.status().message();  // completions can still be served
-      Notice(format.status().message() + " (" + format.status().hint() + ")");
+    if (!chat.ok()) {
+      if (!options_.chat_format.empty()) return chat.status();
+      loaded.no_chat = chat.status().message();  // completions can still be served
+      Notice(chat.status().message() + " (" + chat.status().hint() + ")");
       return Status();
     }
-    loaded.prompter.emplace(*loaded.tokenizer, *format);
-    loaded.default_system = DefaultSystemText(*format, ChatTemplate(*loaded.file));
+    loaded.prompter.emplace(std::move(chat).value());
     return Status();
   }
 
@@ -249,7 +248,7 @@ class EngineService : public Service {
     info_.created = stat(options_.model_path.c_str(), &file) == 0 ? file.st_mtime : 0;
     info_.id = ModelId(options_);
     info_.architecture = config.architecture;
-    info_.chat_format = loaded.prompter ? ChatFormatName(loaded.prompter->format()) : "";
+    info_.chat_format = loaded.prompter ? std::string(loaded.prompter->name()) : "";
     info_.context = stream.context();
     info_.trained_context = config.trained_context;
     info_.sinks = stream.pinned();

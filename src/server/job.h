@@ -29,7 +29,7 @@ struct Job {
   // While it waits: the conversation as the format prints it, with the default system message.
   std::vector<ChatMessage> messages;
   bool default_system = false;   // messages[0] was added by us
-  std::vector<uint64_t> chains;  // after 0, 1, ... of them
+  std::vector<uint64_t> chains;  // after 0, 1, ... of them; it begins with the tools
 
   // Once admitted.
   State state = State::kWaiting;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <utility>
 
 namespace ballast::server {
 namespace {
@@ -160,12 +161,16 @@ void FanOut(Fields& fields, Request request, int64_t n, Generate* out) {
   }
 }
 
-bool ReadRole(Fields& fields, const json& item, const std::string& at, ChatMessage* message) {
+bool ReadRole(Fields& fields, const json& item, const std::string& at, const std::vector<std::string>& more,
+              ChatMessage* message) {
   const json role = item.value("role", json());
   if (role.is_string()) message->role = role.get<std::string>();
-  if (message->role == "developer") message->role = "system";
-  if (message->role == "system" || message->role == "user" || message->role == "assistant") return true;
-  fields.Fail(at + ".role", "system, developer, user or assistant", role);
+  std::vector<std::string> known = {"system", "developer", "user", "assistant"};
+  known.insert(known.end(), more.begin(), more.end());
+  if (std::find(known.begin(), known.end(), message->role) != known.end()) return true;
+  const std::string last = std::exchange(known.back(), "");
+  known.pop_back();
+  fields.Fail(at + ".role", fmt::format("{} or {}", fmt::join(known, ", "), last), role);
   return false;
 }
 

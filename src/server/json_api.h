@@ -51,8 +51,10 @@ void ReadCommon(Fields& fields, const HttpRequest& http, const ModelNames& names
 void CheckModel(Fields& fields, const ModelNames& names);
 // One request becomes `n`: other seeds, other ids, and only the first keeps a named session.
 void FanOut(Fields& fields, Request request, int64_t n, Generate* out);
-// The role of the message `item`, which stands at `at`; a developer's is a system message.
-bool ReadRole(Fields& fields, const nlohmann::json& item, const std::string& at, ChatMessage* message);
+// The role of the message `item`, which stands at `at`; `more`: those allowed beside system, developer, user
+// and assistant.
+bool ReadRole(Fields& fields, const nlohmann::json& item, const std::string& at,
+              const std::vector<std::string>& more, ChatMessage* message);
 // A string, or a list of text parts: {"type": one of `types`, "text"}.
 bool ReadContent(Fields& fields, const nlohmann::json& value, const std::string& field,
                  const std::vector<std::string>& types, std::string* text);

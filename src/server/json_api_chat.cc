@@ -4,34 +4,40 @@
 #include <limits>
 
 #include "server/json_api.h"
+#include "server/json_tools.h"
 
 namespace ballast::server {
 namespace {
 
 using nlohmann::json;
 
-void ReadMessages(Fields& fields, std::vector<ChatMessage>* messages) {
+void ReadMessages(Fields& fields, std::string_view body, std::vector<ChatMessage>* messages) {
   const json* list = fields.Find("messages");
   if (list == nullptr) return fields.Missing("messages", "a list of messages");
   if (!list->is_array() || list->empty()) return fields.Fail("messages", "at least one message", *list);
+  bool tools = false;
   for (size_t i = 0; i < list->size() && fields.ok(); ++i) {
     const json& item = (*list)[i];
     const std::string at = fmt::format("messages[{}]", i);
     if (!item.is_object()) return fields.Fail(at, "an object", item);
     ChatMessage message;
-    if (!ReadRole(fields, item, at, &message)) return;
-    const json calls = item.value("tool_calls", json());
-    if (!calls.is_null() && !calls.empty()) return fields.Fail(at + ".tool_calls", "none", calls);
-    if (!ReadContent(fields, item.value("content", json()), at + ".content", {"text"}, &message.content)) {
+    if (!ReadRole(fields, item, at, {"tool"}, &message)) return;
+    const bool calls = CheckToolFields(fields, item, at, message.role);
+    if (!fields.ok()) return;
+    tools = tools || calls || message.role == "tool";
+    const json content = item.value("content", json());
+    if (!(calls && content.is_null()) &&
+        !ReadContent(fields, content, at + ".content", {"text"}, &message.content)) {
       return;
     }
     messages->push_back(std::move(message));
   }
+  if (fields.ok() && tools) CopyToolFields(body, messages);  // read a second time, in order
 }
 
 // What this server cannot do is refused, never silently ignored.
-void RefuseTools(Fields& fields) {
-  for (const char* name : {"tools", "functions", "audio", "prediction", "web_search_options"}) {
+void RefuseTheRest(Fields& fields) {
+  for (const char* name : {"functions", "audio", "prediction", "web_search_options"}) {
     fields.Unsupported(name);
   }
   for (const char* name : {"tool_choice", "function_call"}) {
@@ -128,11 +134,12 @@ std::optional<ApiError> ParseChat(const HttpRequest& http, const ModelNames& nam
   Fields fields(body);
   Request request;
   request.id = out->id;
-  RefuseTools(fields);
+  RefuseTheRest(fields);
+  ReadTools(fields, http.body, &request.tools);
   ReadStreaming(fields, out);
   ReadCommon(fields, http, names, {"max_completion_tokens", "max_tokens"}, &request);
   ReadChatLogprobs(fields, out, &request);
-  if (fields.ok()) ReadMessages(fields, &request.messages);
+  if (fields.ok()) ReadMessages(fields, http.body, &request.messages);
   int64_t n = 1;
   fields.Int("n", 1, kMaxChoices, &n);
   if (fields.ok()) FanOut(fields, std::move(request), n, out);

@@ -15,7 +15,7 @@ void ReadItem(Fields& fields, const json& item, const std::string& at, std::vect
     return fields.Fail(at + ".type", "\"message\", the only kind this server takes", type);
   }
   ChatMessage message;
-  if (!ReadRole(fields, item, at, &message)) return;
+  if (!ReadRole(fields, item, at, {}, &message)) return;
   const json content = item.value("content", json());
   if (ReadContent(fields, content, at + ".content", {"input_text", "output_text", "text"},
                   &message.content)) {

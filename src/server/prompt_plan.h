@@ -3,6 +3,7 @@
 #define BALLAST_SERVER_PROMPT_PLAN_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -23,6 +24,9 @@ struct PromptPlan {
   std::vector<Mark> turns;  // in order; the last one is open
   uint64_t chain = 0;       // of all messages, before the reply
   int64_t messages = 0;     // likewise
+  // False: the model's template now prints messages[..from] differently, so that the stream does not hold
+  // what these tokens continue: the whole history must be streamed again.
+  bool exact = true;
 };
 
 // Where a conversation stands that a plan continues.
@@ -33,11 +37,13 @@ struct Continued {
   int64_t messages = 0;
 };
 
-// messages[from..] as further turns, and the opening of the reply. Every earlier exchange of a history is
-// tokenized by itself, as it would have been had the conversation happened here. kInput when the format
-// cannot carry the roles.
+// messages[from..] as further turns, and the opening of the reply; messages[..from] are held. With from = 0
+// and a stream that is not empty, what it holds is not known: its last message is taken for a reply. Every
+// earlier exchange of a history is tokenized by itself, as it would have been had the conversation happened
+// here. kInput when the format cannot carry the roles, or with the words in which the template refuses them.
+// `tools`: a JSON list, "" for none.
 Result<PromptPlan> PlanChat(const ChatPrompter& prompter, const std::vector<ChatMessage>& messages,
-                            size_t from, const Continued& continued);
+                            size_t from, const Continued& continued, const std::string& tools = "");
 
 }  // namespace ballast::server
 

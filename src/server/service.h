@@ -64,6 +64,7 @@ struct Request {
   // What to answer. Exactly one of the two kinds.
   bool chat = true;
   std::vector<ChatMessage> messages;  // chat
+  std::string tools;                  // chat: those offered, a JSON list; "": none
   std::string prompt;                 // completion
   std::vector<Token> prompt_tokens;   // completion given as ids; used instead of `prompt` when not empty
   // How to answer.

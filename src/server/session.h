@@ -80,6 +80,10 @@ class Session {
   uint64_t system_chain() const { return system_chain_; }
   void set_system_chain(uint64_t chain) { system_chain_ = chain; }
 
+  // Of the tools that the conversation began with; 0: none.
+  uint32_t tools_hash() const { return tools_hash_; }
+  void set_tools_hash(uint32_t hash) { tools_hash_ = hash; }
+
   int64_t turn_evictions() const { return turn_evictions_; }
 
   // For snapshots: ids as they are kept.
@@ -102,6 +106,7 @@ class Session {
   std::vector<Token> pinned_ids_;  // (pinned), by position
   std::vector<Token> ring_ids_;    // (context), by position mod context
   uint64_t system_chain_ = 0;
+  uint32_t tools_hash_ = 0;
   bool cut_ = false;
   bool outgrew_ = false;
   int64_t turn_evictions_ = 0;

@@ -28,7 +28,8 @@ struct SnapshotHeader {
   int64_t context, pinned, position, floor, live, fed, kv_bytes;
   int64_t messages, turns_ever, open_turn, saved_at, turn_evictions;
   uint32_t layers, vocab, turn_capacity, turn_count;
-  uint8_t compute, kv, policy, evict, chat, named, has_logits, cut, pin_system, unused[7];
+  uint8_t compute, kv, policy, evict, chat, named, has_logits, cut, pin_system, unused[3];
+  uint32_t tools_hash;
   uint32_t owed_count;
   int32_t owed[kMaxOwed];
   char model[128];
@@ -153,6 +154,7 @@ SnapshotHeader MakeHeader(const Session& session, const ModelIdentity& model) {
   h.row_bytes = static_cast<uint64_t>(stream.cache().row_bytes());
   h.chain = turns.chain();
   h.system_chain = session.system_chain();
+  h.tools_hash = session.tools_hash();
   h.context = stream.context();
   h.pinned = stream.pinned();
   h.position = cache.position;
@@ -201,6 +203,7 @@ Status Fill(Session& session, const SnapshotHeader& h, std::span<const uint8_t> 
   session.owed().assign(h.owed, h.owed + h.owed_count);
   session.turns().Restore(log);
   session.set_system_chain(h.system_chain);
+  session.set_tools_hash(h.tools_hash);
   if (h.cut != 0) session.NoteCut();
   return Status();
 }

@@ -8,6 +8,10 @@
 
 namespace ballast::server {
 
+uint64_t ChainTools(const std::string& tools) {
+  return tools.empty() ? 0 : XXH3_64bits(tools.data(), tools.size());
+}
+
 uint64_t ChainMessage(uint64_t chain, const ChatMessage& message) {
   // The role's length keeps "ab" + "c" apart from "a" + "bc".
   const uint64_t head[2] = {chain, message.role.size()};
@@ -17,6 +21,11 @@ uint64_t ChainMessage(uint64_t chain, const ChatMessage& message) {
   XXH3_64bits_update(state, head, sizeof(head));
   XXH3_64bits_update(state, message.role.data(), message.role.size());
   XXH3_64bits_update(state, message.content.data(), message.content.size());
+  if (!message.extra.empty()) {
+    const uint64_t size = message.content.size();
+    XXH3_64bits_update(state, &size, sizeof(size));
+    XXH3_64bits_update(state, message.extra.data(), message.extra.size());
+  }
   const uint64_t out = XXH3_64bits_digest(state);
   XXH3_freeState(state);
   return out;

@@ -17,7 +17,8 @@
 
 namespace ballast::server {
 
-// The chain of a conversation: chain(0 messages) = 0, then this for each message in turn.
+// The chain of a conversation: chain(0 messages) = ChainTools, then this for each message in turn.
+uint64_t ChainTools(const std::string& tools);  // 0 for none
 uint64_t ChainMessage(uint64_t chain, const ChatMessage& message);
 // The chain after 0, 1, ..., messages.size() of them.
 std::vector<uint64_t> ChainMessages(uint64_t chain, const std::vector<ChatMessage>& messages);

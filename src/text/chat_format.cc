@@ -240,7 +240,8 @@ Result<ChatFormat> ParseChatFormat(std::string_view name) {
     if (style.name == name) return style.format;
     known.append(known.empty() ? "one of " : ", ").append(style.name);
   }
-  return Status::Expected(Code::kUsage, "--chat-format", known, Quote(name));
+  return Status::Expected(Code::kUsage, "--chat-format", known + ", or template (the model's own)",
+                          Quote(name));
 }
 
 std::optional<ChatFormat> DetectChatFormat(std::string_view chat_template) {

@@ -1,7 +1,7 @@
 // Chat formats: how messages become the text a model was tuned on.
 //
 // A format is recognised from the model's own template (tokenizer.chat_template). An unrecognised template is
-// not guessed: the caller warns and asks for --chat-format.
+// not guessed: it is run as it is written (chat_template.h, and choose_chat.h in engine).
 //
 // The text equals what the model's template prints, except where a template looks ahead, which a stream that
 // is only ever continued cannot follow:
@@ -41,8 +41,10 @@ enum class ChatFormat {
 };
 
 struct ChatMessage {
-  std::string role;  // "system", "user", "assistant"
+  std::string role;  // "system", "user", "assistant"; what else a template knows ("tool", "developer")
   std::string content;
+  // Further fields as a JSON object ("tool_calls", "tool_call_id", "name"), for templates; "": none.
+  std::string extra{};
 };
 
 // A piece of a rendered prompt. Only `special` pieces may be tokenized with parse_special: text typed by a

@@ -8,6 +8,8 @@ namespace {
 
 using Kind = JinjaValue::Kind;
 
+constexpr char kSpace[] = " \t\r\n";
+
 // Roles that templates put into a marker ("<|" + role + "|>"). As words of this list, not as the sender's
 // text, they are as good as the template's own; any other role stays data.
 constexpr std::string_view kRoles[] = {
@@ -162,6 +164,27 @@ size_t ChatTemplate::AfterLastTurnEnd(const std::vector<PromptPiece>& pieces) co
   return 0;
 }
 
+// The model's reply ended at its end-of-turn token, or with its last word where the template prints none;
+// what stands after that in the template was never fed.
+void ChatTemplate::DropAfterReply(const JinjaValue& reply, std::vector<PromptPiece>* pieces) const {
+  const auto end = static_cast<std::ptrdiff_t>(AfterLastTurnEnd(*pieces));
+  const bool space = std::all_of(pieces->begin() + end, pieces->end(), [](const auto& p) {
+    return p.text.find_first_not_of(kSpace) == std::string::npos;
+  });
+  if (end > 0 && space) {
+    pieces->resize(static_cast<size_t>(end));
+    return;
+  }
+  const JinjaValue* content = reply.Find("content");
+  if (content == nullptr || !content->Is(Kind::kString) || pieces->empty() || pieces->back().special) return;
+  const std::string& words = content->str();
+  const size_t last = words.find_last_not_of(kSpace);
+  if (last == std::string::npos) return;
+  const size_t first = words.find_first_not_of(kSpace);
+  const size_t at = pieces->back().text.rfind(words.substr(first, last + 1 - first));
+  if (at != std::string::npos) pieces->back().text.resize(at + last + 1 - first);
+}
+
 Result<TemplateContinuation> ChatTemplate::RenderFrom(const TemplateRequest& request, size_t held,
                                                       const JinjaLimits& limits) const {
   const auto& messages = request.messages.items();
@@ -174,13 +197,7 @@ Result<TemplateContinuation> ChatTemplate::RenderFrom(const TemplateRequest& req
   std::vector<PromptPiece> before = Cut(*text);
   const JinjaValue* role = messages[held - 1].Find("role");
   const bool reply = role != nullptr && role->Is(Kind::kString) && role->str() == "assistant";
-  if (const size_t end = AfterLastTurnEnd(before); reply && end > 0) {
-    // The model's reply ended at that token; what stands after it in the template was never fed.
-    const bool space =
-        std::all_of(before.begin() + static_cast<std::ptrdiff_t>(end), before.end(),
-                    [](const auto& p) { return p.text.find_first_not_of(" \t\r\n") == std::string::npos; });
-    if (space) before.resize(end);
-  }
+  if (reply) DropAfterReply(messages[held - 1], &before);
   std::vector<PromptPiece> rest = whole;
   if (DropPrefix(before, &rest)) return TemplateContinuation{std::move(rest), true};
   return AfterRewriting(request, held, whole, limits);

@@ -67,6 +67,7 @@ class ChatTemplate {
                           const JinjaLimits& limits) const;
   std::vector<PromptPiece> Cut(const MarkedText& text) const;
   size_t AfterLastTurnEnd(const std::vector<PromptPiece>& pieces) const;
+  void DropAfterReply(const JinjaValue& reply, std::vector<PromptPiece>* pieces) const;
   Result<TemplateContinuation> AfterRewriting(const TemplateRequest& request, size_t held,
                                               const std::vector<PromptPiece>& whole,
                                               const JinjaLimits& limits) const;

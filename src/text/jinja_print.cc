@@ -42,21 +42,25 @@ void AppendHex(std::string* out, char kind, int digits, char32_t c) {
 class Printer {
  public:
   explicit Printer(JinjaRuntime* rt) : rt_(rt) {}
-  MarkedText Take() { return MarkedText(std::move(out_), data_); }
+  virtual ~Printer() = default;
+  MarkedText Run(const JinjaValue& value) {
+    Write(value);
+    rt_->Buffered(-static_cast<int64_t>(counted_));
+    return MarkedText(std::move(out_), data_);
+  }
 
  protected:
+  virtual void Write(const JinjaValue& value) = 0;
+
   bool Enter() {
     if (depth_ >= kMaxDepth) rt_->Fail("a value is nested too deep to be printed");
     ++depth_;
-    return rt_->Charge(1) && rt_->Fits(out_.size() - counted_) && Counted();
-  }
-  void Leave() { --depth_; }
-  bool Counted() {
+    if (!rt_->Charge(1) || !rt_->Fits(out_.size() - counted_)) return false;
     rt_->Buffered(static_cast<int64_t>(out_.size() - counted_));
     counted_ = out_.size();
     return true;
   }
-  void Uncount() { rt_->Buffered(-static_cast<int64_t>(counted_)); }
+  void Leave() { --depth_; }
   const std::string& Data(const JinjaValue& value) {
     data_ = data_ || value.text().HasData();
     rt_->CharWork(value.str().size());
@@ -76,14 +80,9 @@ class Printer {
 class ReprPrinter : public Printer {
  public:
   using Printer::Printer;
-  MarkedText Run(const JinjaValue& value) {
-    Write(value);
-    Uncount();
-    return Take();
-  }
 
  private:
-  void Write(const JinjaValue& value) {
+  void Write(const JinjaValue& value) override {
     if (!Enter()) return;
     switch (value.kind()) {
       case Kind::kUndefined:
@@ -177,14 +176,9 @@ class ReprPrinter : public Printer {
 class JsonPrinter : public Printer {
  public:
   JsonPrinter(JinjaRuntime* rt, const JinjaJsonStyle& style) : Printer(rt), style_(style) {}
-  MarkedText Run(const JinjaValue& value) {
-    Write(value);
-    Uncount();
-    return Take();
-  }
 
  private:
-  void Write(const JinjaValue& value) {
+  void Write(const JinjaValue& value) override {
     if (!Enter()) return;
     switch (value.kind()) {
       case Kind::kString:

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/choose_chat.h"
 #include "engine/load_tokenizer.h"
 #include "support/tiny_llama.h"
 
@@ -71,13 +72,70 @@ TEST_F(ChatPrompterTest, OnlyACutReplyIsClosed) {
   EXPECT_FALSE(prompter.Closing({5, end}, StopReason::kEndOfTurn));
 }
 
+class ChosenByTemplate : public ChatPrompterTest {
+ protected:
+  // How a model with this template is talked to.
+  Result<ChatPrompter> Choose(const std::string& source, const std::string& name = "") {
+    const std::string path = ::testing::TempDir() + "ballast_" + std::to_string(getpid()) + "_chosen.gguf";
+    EXPECT_TRUE(TinyLlama(Spec()).Builder().Set("tokenizer.chat_template", source).Write(path));
+    file_ = TensorFile::Open(path);
+    tokenizer_ = LoadTokenizer(*file_).value();
+    warning_.clear();
+    return ChooseChat(*file_, *tokenizer_, name, &warning_);
+  }
+  std::string warning_;
+};
+
+TEST_F(ChosenByTemplate, AKnownFormatIsUsedOnlyWhereItPrintsTheSame) {
+  const std::string chatml =
+      "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}"
+      "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+  EXPECT_EQ(Choose(chatml)->name(), "chatml");
+  EXPECT_EQ(Choose(chatml, "template")->name(), "template");
+  const auto other = Choose("{{ 'Watch.' }}" + chatml);
+  EXPECT_EQ(other->name(), "template");
+  EXPECT_EQ(other->end_of_turn(), tokenizer_->Find("<|im_end|>"));
+  EXPECT_EQ(warning_, "");
+  const std::vector<Token> ids = other->Render({{"user", "q"}}, 0, true, true).value();
+  EXPECT_EQ(ids.front(), tokenizer_->Find("W"));
+}
+
+TEST_F(ChosenByTemplate, WhatCannotBeRunIsNamedAndReplaced) {
+  for (const char* bad : {"{% frob %}", "{{ messages|frobnicate }}", "{{ missing.name }}",
+                          "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"}) {
+    SCOPED_TRACE(bad);
+    const auto chosen = Choose(bad);
+    ASSERT_TRUE(chosen.ok()) << chosen.status().message();
+    EXPECT_EQ(chosen->name(), "chatml");
+    EXPECT_NE(warning_.find("line 1"), std::string::npos) << warning_;
+    EXPECT_FALSE(Choose(bad, "template").ok());
+  }
+  EXPECT_EQ(Choose("{{ raise_exception('No.') }}")->name(), "template") << "it may take other messages";
+}
+
+TEST_F(ChosenByTemplate, TurnsJoinedAreTheWhole) {
+  const auto prompter = Choose(
+      "{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content }}<|im_end|>{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}");
+  const std::vector<ChatMessage> all = {
+      {"system", "be"}, {"user", "one"}, {"assistant", "two"}, {"user", "three"}};
+  std::vector<Token> joined = prompter->Render({all.begin(), all.begin() + 2}, 0, true, true).value();
+  EXPECT_EQ(prompter->CountSystemTokens("be").value(), 11);  // <|im_start|>system:be<|im_end|>
+  const std::vector<Token> reply = prompter->EncodeReply("two");
+  joined.insert(joined.end(), reply.begin(), reply.end());
+  const std::vector<Token> next = prompter->Render(all, 3, true, false).value();
+  joined.insert(joined.end(), next.begin(), next.end());
+  EXPECT_EQ(joined, prompter->Render(all, 0, true, true).value());
+}
+
 TEST_F(ChatPrompterTest, AFormatIsChosenByNameOrTemplateOrVocabulary) {
   std::string warning;
-  EXPECT_EQ(ChooseChatFormat(*file_, *tokenizer_, "gemma", &warning).value(), ChatFormat::kGemma);
+  EXPECT_EQ(ChooseChat(*file_, *tokenizer_, "gemma", &warning)->name(), "gemma");
   EXPECT_TRUE(warning.empty());
-  EXPECT_EQ(ChooseChatFormat(*file_, *tokenizer_, "", &warning).value(), ChatFormat::kChatMl);
-  EXPECT_NE(warning.find("no template"), std::string::npos);
-  EXPECT_FALSE(ChooseChatFormat(*file_, *tokenizer_, "nonsense", &warning).ok());
+  EXPECT_EQ(ChooseChat(*file_, *tokenizer_, "", &warning)->name(), "chatml");
+  EXPECT_NE(warning.find("no chat template"), std::string::npos);
+  EXPECT_FALSE(ChooseChat(*file_, *tokenizer_, "nonsense", &warning).ok());
+  EXPECT_FALSE(ChooseChat(*file_, *tokenizer_, "template", &warning).ok()) << "there is none";
 }
 
 }  // namespace

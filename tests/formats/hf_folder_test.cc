@@ -340,6 +340,18 @@ TEST(HfConfig, FalconsSwitchesSayHowItsHeadsLie) {
   EXPECT_FALSE(meta.contains("ballast.rope.half_split"));
 }
 
+// stablelm-2-12b: a norm for each head, in tensors of their own.
+TEST(HfConfig, NormsOfSingleHeadsAreRefusedByName) {
+  Json stable = LlamaConfig();
+  stable["model_type"] = "stablelm";
+  stable["qk_layernorm"] = false;
+  EXPECT_TRUE(ReadHfConfig("config.json", stable.dump()).ok());
+  stable["qk_layernorm"] = true;
+  const auto refused = ReadHfConfig("config.json", stable.dump());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("qk_layernorm"), std::string::npos) << refused.status().message();
+}
+
 TEST(HfConfig, NopeLayersAreSaidByLayer) {
   Json smol = LlamaConfig();
   smol["model_type"] = "smollm3";

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -40,7 +42,7 @@ struct Loaded {
   ThreadPool pool{2};
   Result<TensorFile> file;
   std::unique_ptr<const Model> model;
-  Loaded(const std::string& family, Compute compute) : file(TensorFile::Open(kFolder + family)) {
+  Loaded(const std::string& path, Compute compute) : file(TensorFile::Open(path)) {
     EXPECT_TRUE(file.ok()) << file.status().message();
     if (!file.ok()) return;
     LoadOptions options;
@@ -112,7 +114,7 @@ class Families : public testing::TestWithParam<std::string> {};
 
 TEST_P(Families, DenseLogitsAreThoseOfTransformers) {
   const Golden golden(GetParam());
-  Loaded m(GetParam(), Compute::kF32);
+  Loaded m(kFolder + GetParam(), Compute::kF32);
   ASSERT_NE(m.model, nullptr);
   const auto tokens = std::span(golden.tokens).first(golden.dense_tokens);
   EXPECT_LT(Worst(m.Run(Policy::kDense, 64, 0, KvType::kF32, tokens, 64), golden.json["dense"], golden.every),
@@ -123,7 +125,7 @@ TEST_P(Families, DenseLogitsAreThoseOfTransformers) {
 TEST_P(Families, StreamingLogitsAreThoseOfTheDefinitionHoweverTheTextIsCut) {
   const Golden golden(GetParam());
   ASSERT_GE(static_cast<int64_t>(golden.tokens.size()), 5 * (golden.sinks + golden.window));
-  Loaded m(GetParam(), Compute::kF32);
+  Loaded m(kFolder + GetParam(), Compute::kF32);
   ASSERT_NE(m.model, nullptr);
   const int64_t context = golden.sinks + golden.window;
   std::vector<std::vector<float>> one_by_one;
@@ -137,7 +139,7 @@ TEST_P(Families, StreamingLogitsAreThoseOfTheDefinitionHoweverTheTextIsCut) {
 
 TEST_P(Families, QuantisedCacheAndFastComputeKeepTheLikelihood) {
   const Golden golden(GetParam());
-  Loaded exact(GetParam(), Compute::kF32), fast(GetParam(), Compute::kFast);
+  Loaded exact(kFolder + GetParam(), Compute::kF32), fast(kFolder + GetParam(), Compute::kFast);
   ASSERT_NE(exact.model, nullptr);
   ASSERT_NE(fast.model, nullptr);
   const int64_t context = golden.sinks + golden.window;
@@ -153,6 +155,31 @@ INSTANTIATE_TEST_SUITE_P(All, Families,
                                          "gemma3", "phi3", "gptneox", "falcon", "falcon40", "mpt", "stablelm",
                                          "olmo2", "granite", "cohere", "cohere2"),
                          [](const auto& family) { return family.param; });
+
+// The same models as GGUF files, with what llama.cpp's converter changes (tools/make_family_gguf.py): two
+// here, all of them in the folder that BALLAST_FAMILIES_GGUF names (tests/long/families.sh).
+TEST(FamiliesAsGguf, LogitsAreThoseOfTheFolder) {
+  const char* more = std::getenv("BALLAST_FAMILIES_GGUF");
+  const std::string folder =
+      more != nullptr ? more : std::string(BALLAST_TEST_DATA) + "/goldens/families_gguf";
+  int compared = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    SCOPED_TRACE(entry.path().string());
+    const Golden golden(entry.path().stem().string());
+    Loaded m(entry.path().string(), Compute::kF32);
+    ASSERT_NE(m.model, nullptr);
+    const auto tokens = std::span(golden.tokens).first(golden.dense_tokens);
+    EXPECT_LT(
+        Worst(m.Run(Policy::kDense, 64, 0, KvType::kF32, tokens, 64), golden.json["dense"], golden.every),
+        2e-3);
+    EXPECT_LT(Worst(m.Run(Policy::kSinks, golden.sinks + golden.window, golden.sinks, KvType::kF32,
+                          golden.tokens, 7),
+                    golden.json["stream"], golden.every),
+              2e-3);
+    ++compared;
+  }
+  EXPECT_GE(compared, more != nullptr ? 18 : 2);
+}
 
 }  // namespace
 }  // namespace ballast

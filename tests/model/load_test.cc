@@ -94,6 +94,28 @@ TEST(Load, UnknownArchitecturesAndScalingsAreNamed) {
                 "expert_count");
 }
 
+// config.json's hidden_act, which a family must not pass over.
+TEST(Load, TheActivationIsTheOneThatIsNamed) {
+  const auto with = [](const std::string& architecture, const std::string& name) {
+    GgufBuilder b = TinyLlama(TinySpec{.architecture = architecture}).Builder();
+    b.Set("ballast.hidden_act", name);
+    const std::string path = ::testing::TempDir() + "ballast_act_" + std::to_string(getpid()) + ".gguf";
+    EXPECT_TRUE(b.Write(path));
+    const Result<TensorFile> file = TensorFile::Open(path);
+    EXPECT_TRUE(file.ok());
+    const Result<ModelPlan> plan = ReadModelPlan(*file);
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return plan.ok() ? plan->plan.activation : Activation::kSilu;
+  };
+  EXPECT_EQ(with("llama", "silu"), Activation::kSilu);
+  EXPECT_EQ(with("llama", "gelu"), Activation::kGelu);
+  EXPECT_EQ(with("qwen2", "gelu_pytorch_tanh"), Activation::kGeluTanh);
+  EXPECT_EQ(with("gemma", "gelu"), Activation::kGeluTanh) << "as transformers reads Gemma's configs";
+  EXPECT_EQ(with("gemma", "gelu_pytorch_tanh"), Activation::kGeluTanh);
+  ExpectRefused(LoadChanged([](GgufBuilder& b) { b.Set("ballast.hidden_act", std::string("relu2")); }),
+                "relu2");
+}
+
 TEST(Load, FrequencyFactorsMustBeAboveZero) {
   ExpectRefused(LoadChanged([](GgufBuilder& b) {
                   b.AddTensor("rope_freqs.weight", DType::kF32, {8}, {1, 1, 0, 1, 1, 1, 1, 1});
@@ -115,7 +137,7 @@ TEST(Families, InspectSaysWhyAModelCannotBeStreamed) {
   };
   EXPECT_TRUE(check("llama").loadable);
   EXPECT_TRUE(check("llama").streamable);
-  EXPECT_EQ(check("llama").positions, "RoPE, 16 of 16 dimensions, base 10000");
+  EXPECT_EQ(check("llama").positions, "RoPE, full (16 dimensions), base 10000");
   EXPECT_FALSE(check("gpt2").streamable);
   EXPECT_NE(check("gpt2").reason.find("learned absolute positions"), std::string::npos);
   EXPECT_TRUE(check("deepseek2").streamable);

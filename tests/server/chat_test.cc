@@ -176,7 +176,13 @@ TEST_F(ChatTest, WrongFieldsAre400AndNamed) {
       {{{"sinks", -1}}, "sinks"},
       {{{"evict", "all"}}, "evict"},
       {{{"truncation", "maybe"}}, "truncation"},
-      {{{"tools", {{{"type", "function"}}}}}, "tools"},
+      {{{"tools", "x"}}, "tools"},
+      {{{"tools", {{{"type", "function"}}}}}, "tools[0].function.name"},
+      {{{"tools", {{{"type", "retrieval"}}}}}, "tools[0].type"},
+      {{{"messages", {{{"role", "user"}, {"content", "x"}, {"tool_calls", {1}}}}}}, "messages[0].tool_calls"},
+      {{{"messages", {{{"role", "assistant"}, {"tool_calls", {1}}}}}}, "messages[0].tool_calls[0].type"},
+      {{{"messages", {{{"role", "tool"}, {"content", "x"}, {"tool_call_id", 5}}}}},
+       "messages[0].tool_call_id"},
       {{{"functions", {1}}}, "functions"},
       {{{"tool_choice", "required"}}, "tool_choice"},
       {{{"response_format", {{"type", "json_object"}}}}, "response_format"},
@@ -192,6 +198,33 @@ TEST_F(ChatTest, WrongFieldsAre400AndNamed) {
     EXPECT_NE(error["message"].get<std::string>().find(param), std::string::npos) << reply.body;
   }
   EXPECT_TRUE(service.requests().empty());
+}
+
+// As they were written: a template prints fields in the order they came in.
+TEST_F(ChatTest, ToolsAndCallsReachTheServiceInTheirOwnOrder) {
+  const std::string body =
+      R"({"messages": [{"role": "user", "content": "q"},
+           {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function",
+             "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": [2]}"}}]},
+           {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "r"}]}],
+          "tools": [{"type": "function", "function": {"name": "f", "description": "d"}}]})";
+  EXPECT_EQ(Ask("POST", "/v1/chat/completions", body).status, 200);
+  const std::vector<Request> requests = service.requests();
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_EQ(requests[0].tools, R"([{"type":"function","function":{"name":"f","description":"d"}}])");
+  const std::vector<ChatMessage>& m = requests[0].messages;
+  EXPECT_EQ(m[1].content, "");
+  EXPECT_EQ(m[1].extra, R"({"tool_calls":[{"id":"c1","type":"function","function":{"name":"f",)"
+                        R"("arguments":"{\"z\": 1, \"a\": [2]}"}}]})");
+  EXPECT_EQ(m[2].role + m[2].content + m[2].extra, R"(toolr{"tool_call_id":"c1"})");
+}
+
+TEST_F(ChatTest, WithToolChoiceNoneNoToolsAreOffered) {
+  EXPECT_EQ(
+      Chat({{"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}, {"tool_choice", "none"}})
+          .status,
+      200);
+  EXPECT_EQ(service.requests()[0].tools, "");
 }
 
 TEST_F(ChatTest, AnUnknownModelIs404AndAnAliasIsKnown) {

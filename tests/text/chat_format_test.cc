@@ -254,7 +254,7 @@ TEST(ChatFormatTest, NamesRoundTripAndUnknownOnesListTheKnown) {
   EXPECT_EQ(
       unknown.status().message(),
       "--chat-format: expected one of chatml, llama2, llama3, llama3.1, mistral, mistral-v1, mistral-v3, "
-      "mistral-tekken, gemma, zephyr, phi3, found \"alpaca\"");
+      "mistral-tekken, gemma, zephyr, phi3, or template (the model's own), found \"alpaca\"");
 }
 
 // Templates of our own in the shapes that models ship, written with different quotes, tags and spacing.

@@ -304,6 +304,20 @@ TEST(ChatTemplate, ARewrittenPastIsSaidAndTheNewTurnStillFound) {
   EXPECT_TRUE(same->exact);
 }
 
+// The reply's last word was the last thing fed: what the template prints behind it comes with the next turn.
+TEST(ChatTemplate, WithoutAnEndOfTurnTheNextTurnBeginsBehindTheReply) {
+  const auto tokenizer = MakeTokenizer(false);
+  const ChatTemplate made = Make(
+      "{% for m in messages %}{{ m.role|upper }}: {{ m.content|trim }}\n\n{% endfor %}"
+      "{% if add_generation_prompt %}ASSISTANT: {% endif %}",
+      *tokenizer);
+  const auto next =
+      made.RenderFrom(Ask({{"user", "q"}, {"assistant", " an answer\n"}, {"user", "more"}}, true), 2);
+  ASSERT_TRUE(next.ok()) << next.status().message();
+  EXPECT_TRUE(next->exact);
+  EXPECT_EQ(Show(next->pieces), "'\n\nUSER: more\n\nASSISTANT: '");
+}
+
 TEST(ChatTemplate, ToolsAndVariablesReachTheTemplate) {
   const auto tokenizer = MakeTokenizer(false);
   TemplateRequest request;
