@@ -174,6 +174,9 @@ Status WriteFileAtomically(const std::string& path, std::string_view bytes);
 // Whether that could work, asked before long work. Writes nothing; the disk may still turn out full.
 Status CheckWritable(const std::string& path);
 
+// "AMD EPYC 9554", from the kernel; "unknown".
+std::string CpuName();
+
 // "model": {"name", "sha256", "architecture"} for JSON output.
 nlohmann::json ModelJson(const Loaded& loaded);
 
