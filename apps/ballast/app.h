@@ -37,6 +37,7 @@ struct CommonFlags {
   int threads = 0;      // 0: UsableCores()
   int64_t context = 0;  // 0: min(8192, trained length)
   int64_t sinks = 4;
+  bool sinks_given = false;
   bool pin_system = false;
   std::vector<std::string> policies;  // empty: {"sinks"}; only eval accepts several
   std::string kv = "q8";              // q8 | f16 | f32
@@ -186,6 +187,8 @@ Runner AddRun(CLI::App& app);
 Runner AddChat(CLI::App& app);
 Runner AddEval(CLI::App& app);
 Runner AddProbe(CLI::App& app);
+Runner AddCalibrate(CLI::App& app);
+Runner AddStreamEval(CLI::App& app);
 Runner AddInspect(CLI::App& app);
 Runner AddBench(CLI::App& app);
 Runner AddServe(CLI::App& app);

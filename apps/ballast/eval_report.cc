@@ -58,19 +58,25 @@ std::string GateTable(const Gate& gate) {
                    rows);
 }
 
-std::string RunsTable(const std::vector<RolloverRun>& runs) {
+// Runs beside each other; those after the first `own` are references.
+std::string ColumnLabel(const std::vector<RolloverRun>& runs, size_t i, size_t own) {
+  return RunLabel(runs[i]) + (i < own ? "" : " (reference)");
+}
+
+std::string RunsTable(const std::vector<RolloverRun>& runs, size_t own) {
   std::vector<std::vector<std::string>> rows;
-  for (const RolloverRun& run : runs) {
-    rows.push_back({RunLabel(run), std::string(KvTypeName(run.kv)), Number(run.perplexity, 3),
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const RolloverRun& run = runs[i];
+    rows.push_back({ColumnLabel(runs, i, own), std::string(KvTypeName(run.kv)), Number(run.perplexity, 3),
                     Number(run.mean_nll, 4), Grouped(run.evicted_tokens), Number(run.tokens_per_second, 0),
                     Bytes(static_cast<double>(run.kv_bytes))});
   }
   return HtmlTable({"policy", "cache as", "perplexity", "mean nll", "evicted", "tokens/s", "cache"}, rows);
 }
 
-std::string BlocksTable(const std::vector<RolloverRun>& runs) {
+std::string BlocksTable(const std::vector<RolloverRun>& runs, size_t own) {
   std::vector<std::string> head = {"predicted tokens"};
-  for (const RolloverRun& run : runs) head.push_back(RunLabel(run));
+  for (size_t i = 0; i < runs.size(); ++i) head.push_back(ColumnLabel(runs, i, own));
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < runs.front().blocks.size(); ++i) {
     const PerplexityBlock& block = runs.front().blocks[i];
@@ -91,6 +97,7 @@ std::string BlocksTable(const std::vector<RolloverRun>& runs) {
 std::string EvaluationPage(const Evaluation& evaluation, const Loaded& loaded) {
   const ModelConfig& config = loaded.model->config();
   std::vector<RolloverRun> runs = evaluation.runs;
+  const size_t own = runs.size();
   const int64_t tokens = runs.front().tokens;
   ReportPage page;
   page.title = "Roll-over report: " + config.name;
@@ -112,16 +119,16 @@ std::string EvaluationPage(const Evaluation& evaluation, const Loaded& loaded) {
   }
   page.sections.push_back({"Curves", "Where a curve leaves the others, the model has broken.",
                            EvaluationSvg(evaluation, loaded)});
-  page.sections.push_back({"Policies", "", RunsTable(runs)});
+  page.sections.push_back({"Policies", "", RunsTable(runs, own)});
   page.sections.push_back(
       {fmt::format("Perplexity per {} tokens", Grouped(runs.front().block)),
        "Compare columns, not rows: texts differ from page to page. Red: half again as bad as "
        "the best beside it.",
-       BlocksTable(runs), runs.front().blocks.size() > 24});
+       BlocksTable(runs, own), runs.front().blocks.size() > 24});
   if (evaluation.sink_map) {
     const SinkMap& map = *evaluation.sink_map;
-    page.sections.push_back(
-        {"Sink map", map.why + (map.warning.empty() ? "" : " " + map.warning), SinkMapSvg(map, loaded)});
+    page.sections.push_back({"Sink map", map.why + "." + (map.warning.empty() ? "" : " " + map.warning),
+                             SinkMapSvg(map, loaded)});
   }
   page.facts = {
       {"Model", fmt::format("{} ({})", config.name, config.architecture)},

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
+
+#include "eval/interval.h"
 
 namespace ballast {
 
@@ -63,20 +65,16 @@ PairedRatio ComparePaired(const TailSums& judged, const TailSums& reference) {
   out.ratio = std::exp(mean);
   out.low = out.high = std::numeric_limits<double>::quiet_NaN();
   if (out.batches < 2 || !std::isfinite(mean)) return out;
-  const auto n = static_cast<size_t>(out.batches);
-  std::vector<double> means(n);
+  std::vector<double> means(static_cast<size_t>(out.batches));
   double centre = 0;
-  for (size_t i = 0; i < n; ++i) {
+  for (size_t i = 0; i < means.size(); ++i) {
     means[i] = (judged.batches[i] - reference.batches[i]) / static_cast<double>(judged.width);
-    centre += means[i] / static_cast<double>(n);
+    centre += means[i] / static_cast<double>(out.batches);
   }
-  double squares = 0;
-  for (const double m : means) squares += (m - centre) * (m - centre);
-  const double error = std::sqrt(squares / static_cast<double>(n - 1) / static_cast<double>(n));
-  const boost::math::students_t spread(static_cast<double>(n - 1));
-  const double reach = boost::math::quantile(spread, 0.975) * error;
-  out.low = std::exp(mean - reach);
-  out.high = std::exp(mean + reach);
+  // Around the mean of all values: a last batch that is not full has no spread to show.
+  const Interval spread = StudentInterval(means);
+  out.low = std::exp(mean + spread.low - centre);
+  out.high = std::exp(mean + spread.high - centre);
   return out;
 }
 
