@@ -113,12 +113,12 @@ Runner AddStreamEval(CLI::App& app) {
   CLI::App* command = app.add_subcommand("streameval", "What a stream still knows, by distance");
   AddCommonFlags(*command, flags->common);
   AddFlag(*command, "--distance", "DISTANCE", flags->distances,
-          "Ask about the line N lines back; repeatable (default: shares of the window, and beyond)")
+          "Ask about the line N lines back, odd; repeatable (default: shares of the window, and beyond)")
       ->type_name("N");
   AddFlag(*command, "--questions", "QUESTIONS", flags->questions, "Questions per distance (50)");
   AddFlag(*command, "-s,--seed", "SEED", flags->seed, "Same seed, same list (1)");
   command->footer(
-      "An endless list of lines such as \"amber-falcon: stone\" is fed; questions repeat a line's key and "
+      "An endless list of lines such as \"amber falcon stone\" is fed; questions repeat a line's key and "
       "ask\n"
       "for its word. Inside the window the model can look it up; outside it can only guess.");
   return [flags] { return RunStreamEvalCommand(*flags); };

@@ -14,7 +14,9 @@ namespace ballast {
 namespace {
 
 constexpr int64_t kKeys = 64;         // of each half
-constexpr int64_t kLinesBetween = 5;  // from questions to questions
+constexpr int64_t kLinesBetween = 6;  // from questions to questions; even, see Facts::Shown
+constexpr int64_t kShownEvery = 3;    // lines from one answered question of the list to the next ...
+constexpr int64_t kShownBack = 30;    // ... and how far back the line it repeats may lie
 constexpr size_t kWords = 16;         // answers wanted
 constexpr size_t kFewestWords = 4;    // answers needed
 constexpr std::string_view kFirst[kKeys] = {
@@ -61,31 +63,46 @@ class Facts {
     newline_ = tokenizer.Encode("\n", plain);
   }
 
-  // "amber-falcon:" of a line; another one within 4,096 lines differs.
+  // "amber falcon" of a line; another one within 4,096 lines differs. The answer follows the key at once:
+  // that is what small models can look up.
   std::string Key(int64_t line) const {
     const auto second = static_cast<size_t>(line % kKeys);
     const auto first = static_cast<size_t>((line / kKeys + line * 7) % kKeys);
-    return std::string(kFirst[static_cast<size_t>(first_[first])]) + "-" +
-           std::string(kSecond[static_cast<size_t>(second_[second])]) + ":";
+    return std::string(kFirst[static_cast<size_t>(first_[first])]) + " " +
+           std::string(kSecond[static_cast<size_t>(second_[second])]);
   }
-  std::vector<Token> Question(int64_t line) const {
-    Tokenizer::EncodeOptions plain;
-    plain.leading_space = false;
-    return tokenizer_.Encode(Key(line), plain);
+  std::vector<Token> KeyIds(int64_t line) const { return Encode(Key(line)); }
+  std::vector<Token> Question(int64_t line) const { return Encode("again: " + Key(line)); }
+  // A question with its answer, on one of the newest even lines: so the list itself shows what "again" means.
+  // Only odd lines are asked about; nothing is asked that was said twice. REQUIRES: three lines at least.
+  std::vector<Token> Shown() {
+    const auto lines = static_cast<int64_t>(answers_.size());
+    const auto choices = static_cast<uint64_t>((std::min(kShownBack, lines) + 1) / 2);
+    const int64_t line = (lines - 1) / 2 * 2 - 2 * static_cast<int64_t>(rng_.Next() % choices);
+    return WithAnswer(Question(std::max<int64_t>(0, line)), std::max<int64_t>(0, line));
   }
   // The next line's ids; its answer is chosen now.
   std::vector<Token> Next() {
     answers_.push_back(static_cast<size_t>(rng_.Next() % words_.size()));
-    std::vector<Token> ids = Question(static_cast<int64_t>(answers_.size()) - 1);
-    ids.push_back(words_[answers_.back()]);
-    ids.insert(ids.end(), newline_.begin(), newline_.end());
-    return ids;
+    const auto line = static_cast<int64_t>(answers_.size()) - 1;
+    return WithAnswer(KeyIds(line), line);
   }
   size_t Answer(int64_t line) const { return answers_[static_cast<size_t>(line)]; }
   const std::vector<Token>& words() const { return words_; }
   std::string Example() const { return Key(0) + " " + std::string(names_[Answer(0)]); }
 
  private:
+  std::vector<Token> Encode(const std::string& text) const {
+    Tokenizer::EncodeOptions plain;
+    plain.leading_space = false;
+    return tokenizer_.Encode(text, plain);
+  }
+  std::vector<Token> WithAnswer(std::vector<Token> ids, int64_t line) const {
+    ids.push_back(words_[Answer(line)]);
+    ids.insert(ids.end(), newline_.begin(), newline_.end());
+    return ids;
+  }
+
   const Tokenizer& tokenizer_;
   Rng rng_;
   std::vector<int64_t> first_, second_;
@@ -137,8 +154,9 @@ class Exam {
   Status FeedLine() {
     const std::vector<Token> ids = facts_.Next();
     const int64_t begin = stream_->position();
-    lines_.push_back({begin, begin + static_cast<int64_t>(facts_.Question(lines()).size())});
-    return stream_->Append(ids);
+    lines_.push_back({begin, begin + static_cast<int64_t>(facts_.KeyIds(lines()).size())});
+    BALLAST_RETURN_IF_ERROR(stream_->Append(ids));
+    return lines() % kShownEvery == 0 ? stream_->Append(facts_.Shown()) : Status();
   }
 
   // A question on the line `distance` lines back, for each.
@@ -173,10 +191,13 @@ class Exam {
   std::vector<Line> lines_;
 };
 
+// Of a line with its share of the answered questions.
 double MeanLineTokens(const Facts& facts) {
   double sum = 0;
   for (int64_t line = 0; line < kKeys; ++line) {
-    sum += static_cast<double>(facts.Question(line).size()) + 2;  // the answer and the line's end
+    constexpr double kRest = 2;  // the answer and the line's end
+    sum += static_cast<double>(facts.KeyIds(line).size()) + kRest;
+    sum += (static_cast<double>(facts.Question(line).size()) + kRest) / kShownEvery;
   }
   return sum / static_cast<double>(kKeys);
 }
@@ -227,10 +248,12 @@ Result<StreamEvalResult> RunStreamEval(const Model& model, const Tokenizer& toke
   const int64_t room = stream->context() - stream->pinned();
   std::vector<int64_t> distances = options.distances;
   if (distances.empty()) distances = DefaultDistances(static_cast<double>(room) / result.tokens_per_line);
+  for (int64_t& d : distances) d |= 1;  // see Facts::Shown
   std::sort(distances.begin(), distances.end());
+  distances.erase(std::unique(distances.begin(), distances.end()), distances.end());
   // The cache is full and the farthest line exists before the first question.
   const auto full = static_cast<int64_t>(static_cast<double>(room) / result.tokens_per_line) + 1;
-  const int64_t before = std::max(distances.back(), full);
+  const int64_t before = (std::max(distances.back(), full) + 1) / 2 * 2;
   Exam exam(std::move(stream), std::move(copy), std::move(facts));
   std::vector<Tally> tallies(distances.size());
   const int64_t total = before + options.questions * kLinesBetween;

@@ -2,10 +2,12 @@
 //
 // Purpose: perplexity shows that a stream is stable; this shows that it is not a memory. After section 5 of
 // StreamingLLM (arXiv 2309.17453; its data set was never released): an endless list of facts, one a line
-// ("amber-falcon: stone"), and from time to time questions about the line so many lines back: the line's key
-// again, and what the model thinks comes next, among the words that stand as answers in the list. The
-// questions are asked of a copy of the stream, so that they leave no trace in it, and every distance is asked
-// at the same places. Expected: near 1 inside the window as far as the model can copy at all, chance outside.
+// ("amber falcon stone"), between them questions with their answers ("again: amber falcon stone"), so that
+// the list shows what is wanted of a model that follows no instructions; and from time to time questions
+// about the line so many lines back, which was never repeated: what does the model think comes next, among
+// the words that stand as answers in the list? The questions are asked of a copy of the stream, so that they
+// leave no trace in it, and every distance is asked at the same places. Expected: near 1 inside the window as
+// far as the model can copy at all, chance outside.
 //
 // Everything follows from the seed; keys do not come twice within 4,096 lines. Thread safety: none.
 #ifndef BALLAST_EVAL_STREAMEVAL_H_
@@ -25,12 +27,13 @@
 
 namespace ballast {
 
-inline constexpr int64_t kMostDistance = 4000;  // lines
+inline constexpr int64_t kMostDistance = 3999;  // lines
 
 struct StreamEvalOptions {
   StreamOptions stream;
-  std::vector<int64_t> distances;  // in lines, 1: the newest; empty: shares of the capacity, see Distances
-  int64_t questions = 50;          // per distance
+  // In lines, 1: the newest; even ones are rounded up. Empty: shares of the capacity, see DefaultDistances.
+  std::vector<int64_t> distances;
+  int64_t questions = 50;  // per distance
   uint64_t seed = 1;
   std::function<bool(int64_t done, int64_t total)> on_progress;  // questions; false interrupts
 };

@@ -30,7 +30,7 @@ TEST(StreamEval, VisibleIsWhatTheCacheHolds) {
   ASSERT_NE(loaded, nullptr);
   StreamEvalOptions options;
   options.stream.context = 128;
-  options.distances = {1, 4, 40};
+  options.distances = {1, 4, 40};  // 1, 5 and 41
   options.questions = 3;
   const auto run = [&] { return RunStreamEval(*loaded->model, *loaded->tokenizer, *loaded->pool, options); };
   const auto result = run();
