@@ -100,6 +100,21 @@ std::vector<int64_t> Tails(const ModelConfig& config, const std::vector<StreamOp
   return tails;
 }
 
+// The gate's reference. REQUIRES: a judged run in `plan`.
+Result<StreamOptions> WantedReference(const EvalFlags& flags, const ModelConfig& config,
+                                      const std::vector<StreamOptions>& plan, int64_t tokens) {
+  ReferenceChoice choice;
+  choice.context = flags.reference_context;
+  if (!flags.reference.empty()) {
+    BALLAST_ASSIGN_OR_RETURN(choice.policy, ParsePolicy(flags.reference));
+  }
+  const auto judged = std::find_if(plan.begin(), plan.end(), [&](const StreamOptions& options) {
+    return JudgedFrom(config, options, tokens).has_value();
+  });
+  BALLAST_CHECK(judged != plan.end());
+  return GateReference(config, *judged, tokens, choice);
+}
+
 // One StreamOptions per --policy. Every one is checked against the text and tried on the model (which costs
 // nothing: a cache's memory is touched when used), so that the last policy is not refused after the first
 // ran.
@@ -127,6 +142,11 @@ Result<std::vector<StreamOptions>> PlanRuns(const EvalFlags& flags, const Loaded
     return Status::Expected(Code::kUsage, "--gate", "a policy that evicts", "dense alone",
                             "name the policy to judge; dense itself is judged on a text beyond the trained "
                             "length");
+  }
+  if (flags.gated) {
+    BALLAST_ASSIGN_OR_RETURN(const StreamOptions reference, WantedReference(flags, config, plan, tokens));
+    BALLAST_RETURN_IF_ERROR(CheckRollover(config, reference, tokens));
+    BALLAST_RETURN_IF_ERROR(Stream::Create(*loaded.model, *loaded.pool, reference).status());
   }
   return plan;
 }
@@ -174,19 +194,11 @@ Result<Gate> RunGate(const EvalFlags& flags, const Loaded& loaded, TokenSource& 
                      const std::vector<StreamOptions>& plan, const std::vector<RolloverRun>& runs) {
   const ModelConfig& config = loaded.model->config();
   std::vector<JudgedRun> judged;
-  size_t first = plan.size();
   for (size_t i = 0; i < plan.size(); ++i) {
     const std::optional<int64_t> from = JudgedFrom(config, plan[i], source.size());
-    if (!from) continue;
-    judged.push_back({&runs[i], *from});
-    first = std::min(first, i);
+    if (from) judged.push_back({&runs[i], *from});
   }
-  ReferenceChoice choice;
-  choice.context = flags.reference_context;
-  if (!flags.reference.empty()) {
-    BALLAST_ASSIGN_OR_RETURN(choice.policy, ParsePolicy(flags.reference));
-  }
-  const StreamOptions wanted = GateReference(config, plan[first], source.size(), choice);
+  BALLAST_ASSIGN_OR_RETURN(const StreamOptions wanted, WantedReference(flags, config, plan, source.size()));
   Gate gate;
   const auto ready = std::find_if(runs.begin(), runs.end(),
                                   [&](const RolloverRun& run) { return ServesAsReference(run, wanted); });

@@ -92,6 +92,21 @@ std::string BlocksTable(const std::vector<RolloverRun>& runs, size_t own) {
   return HtmlTable(head, rows);
 }
 
+std::vector<std::pair<std::string, std::string>> Facts(const RolloverRun& run, const Loaded& loaded) {
+  const ModelConfig& config = loaded.model->config();
+  return {
+      {"Model", fmt::format("{} ({})", config.name, config.architecture)},
+      {"sha256", loaded.file->ContentHash()},
+      {"Trained length",
+       config.trained_context > 0 ? Grouped(config.trained_context) + " tokens" : "unknown"},
+      {"Machine", fmt::format("{}, {}, {} threads", CpuName(), CurrentIsa(), loaded.pool->threads())},
+      {"Compute", run.compute == Compute::kF32 ? "f32" : "fast"},
+      {"Command", CommandLine()},
+      {"Version", "ballast " BALLAST_VERSION},
+      {"Date", fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)))},
+  };
+}
+
 }  // namespace
 
 std::string EvaluationPage(const Evaluation& evaluation, const Loaded& loaded) {
@@ -130,17 +145,7 @@ std::string EvaluationPage(const Evaluation& evaluation, const Loaded& loaded) {
     page.sections.push_back({"Sink map", map.why + "." + (map.warning.empty() ? "" : " " + map.warning),
                              SinkMapSvg(map, loaded)});
   }
-  page.facts = {
-      {"Model", fmt::format("{} ({})", config.name, config.architecture)},
-      {"sha256", loaded.file->ContentHash()},
-      {"Trained length",
-       config.trained_context > 0 ? Grouped(config.trained_context) + " tokens" : "unknown"},
-      {"Machine", fmt::format("{}, {}, {} threads", CpuName(), CurrentIsa(), loaded.pool->threads())},
-      {"Compute", runs.front().compute == Compute::kF32 ? "f32" : "fast"},
-      {"Command", CommandLine()},
-      {"Version", "ballast " BALLAST_VERSION},
-      {"Date", fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)))},
-  };
+  page.facts = Facts(runs.front(), loaded);
   page.footer =
       "Stability, not recall: a flat curve says that the model goes on as well as it began, not that it "
       "remembers what has left its window.";

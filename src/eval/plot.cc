@@ -263,10 +263,15 @@ std::string RenderCurves(const CurvePlot& plot) {
   canvas.Text("soft", kLeft, 52, "start", plot.subtitle);
   DrawGrid(canvas, x, y);
   DrawLegend(canvas, plot, places);
+  double label_end = 0;  // labels that would meet stand below each other
+  int label_row = 0;
   for (const CurvePlot::Mark& mark : plot.marks) {
     if (!(mark.x >= x.low && mark.x <= x.high)) continue;
-    canvas.Line("mark", x.At(mark.x), bottom, x.At(mark.x), top);
-    canvas.Text("marktext", x.At(mark.x) + 6, top + 12, "start", mark.label);
+    const double at = x.At(mark.x);
+    canvas.Line("mark", at, bottom, at, top);
+    label_row = at < label_end ? label_row + 1 : 0;
+    canvas.Text("marktext", at + 6, top + 12 + 16 * label_row, "start", mark.label);
+    label_end = at + 14 + 6.8 * static_cast<double>(mark.label.size());
   }
   for (const CurvePlot::Curve& curve : plot.curves) DrawCurve(canvas, x, y, curve);
   canvas.Text("soft", (x.from + x.to) / 2, height - 18, "middle", plot.x_label);

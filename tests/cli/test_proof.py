@@ -81,6 +81,10 @@ class TestGate:
                         "--reference-context", 128).json["gate"]
         assert (gate["reference"]["policy"], gate["reference"]["context"]) == ("sinks", 128)
 
+    def test_a_reference_too_small_for_the_text_is_refused_before_any_work(self, tiny, text):
+        refused(evaluate(tiny, text, "-c", 32, "--gate", 2, "--reference", "dense", "--reference-context", 100), 4,
+                "dense cache", "at most 100 tokens")
+
     def test_a_text_too_short_for_an_interval_is_inconclusive(self, tiny, text):
         outcome = evaluate(tiny, text, "-c", 64, "--gate", 2, "--json", limit=150)
         gate = outcome.json["gate"]

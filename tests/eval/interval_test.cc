@@ -26,9 +26,9 @@ TEST(Student, NeedsTwoNumbers) {
 TEST(Wilson, StaysWithinZeroAndOne) {
   EXPECT_NEAR(WilsonInterval(8, 10).low, 0.4902, 1e-4);
   EXPECT_NEAR(WilsonInterval(8, 10).high, 0.9433, 1e-4);
-  EXPECT_EQ(WilsonInterval(10, 10).high, 1);
+  EXPECT_NEAR(WilsonInterval(10, 10).high, 1, 1e-12);
   EXPECT_NEAR(WilsonInterval(10, 10).low, 0.7225, 1e-4);
-  EXPECT_EQ(WilsonInterval(0, 50).low, 0);
+  EXPECT_NEAR(WilsonInterval(0, 50).low, 0, 1e-12);
 }
 
 }  // namespace
