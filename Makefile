@@ -17,7 +17,7 @@ configure_flags := -G Ninja $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER
 configure = [ -f build/$(1)/build.ninja ] || cmake -S . -B build/$(1) $(configure_flags) $(2) --log-level=WARNING >/dev/null
 sources = find apps bench fuzz src tests \( -name '*.cc' -o -name '*.h' \) -not -path '*/build/*' | sort
 
-.PHONY: help setup build binary models models-default chat serve test test-long bench bench-kernels fuzz install format lint clean
+.PHONY: help setup build binary models models-default chat serve test test-long bench bench-long bench-kernels fuzz install format lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -61,6 +61,9 @@ test-long: test ## test under address, undefined-behaviour and thread sanitizers
 
 bench: build ## tokens per second of the default model, beside this machine's limits; ARGS="..." goes to ballast bench
 	@build/release/ballast bench $(ARGS)
+
+bench-long: build ## 4 million tokens through 2,048 slots, beside 8,192: hours, resumes after a kill; results in build/long/
+	@sh tools/bench_long.sh
 
 bench-kernels: setup ## micro-benchmarks, one kernel at a time
 	@$(call configure,release,-DCMAKE_BUILD_TYPE=Release)

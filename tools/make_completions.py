@@ -19,6 +19,7 @@ CHOICES = {
     "--kv": "q8 f16 f32",
     "--log-format": "text json",
     "--policy": "sinks window dense recompute",
+    "--reference": "dense sinks recompute window",
     "--weights": "stored q8 q4",
 }
 NAMES_A_FILE = re.compile(r"PATH|FILE")

@@ -37,6 +37,7 @@ struct CommonFlags {
   int threads = 0;      // 0: UsableCores()
   int64_t context = 0;  // 0: min(8192, trained length)
   int64_t sinks = 4;
+  bool sinks_given = false;
   bool pin_system = false;
   std::vector<std::string> policies;  // empty: {"sinks"}; only eval accepts several
   std::string kv = "q8";              // q8 | f16 | f32
@@ -174,6 +175,9 @@ Status WriteFileAtomically(const std::string& path, std::string_view bytes);
 // Whether that could work, asked before long work. Writes nothing; the disk may still turn out full.
 Status CheckWritable(const std::string& path);
 
+// "AMD EPYC 9554", from the kernel; "unknown".
+std::string CpuName();
+
 // "model": {"name", "sha256", "architecture"} for JSON output.
 nlohmann::json ModelJson(const Loaded& loaded);
 
@@ -183,6 +187,8 @@ Runner AddRun(CLI::App& app);
 Runner AddChat(CLI::App& app);
 Runner AddEval(CLI::App& app);
 Runner AddProbe(CLI::App& app);
+Runner AddCalibrate(CLI::App& app);
+Runner AddStreamEval(CLI::App& app);
 Runner AddInspect(CLI::App& app);
 Runner AddBench(CLI::App& app);
 Runner AddServe(CLI::App& app);

@@ -69,17 +69,6 @@ Status CheckFlags(const BenchFlags& flags) {
   return Status();
 }
 
-// "AMD EPYC 9554", from the kernel.
-std::string CpuName() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos) {
-      return ValidUtf8(line.substr(line.find(": ") + 2));
-    }
-  }
-  return "unknown";
-}
-
 struct Machine {
   double bandwidth = 0;      // bytes per second
   double multiply_adds = 0;  // per second

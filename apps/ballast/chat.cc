@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "line_input.h"
+#include "profile.h"
 #include "terminal.h"
 
 namespace ballast::app {
@@ -159,16 +160,18 @@ int Loop(ChatSession& session) {
 
 struct ChatFlags {
   CommonFlags common;
+  ProfileFlags profile;
   SamplingFlags sampling;
   std::string system;
   std::string chat_format;
   CLI::Option* system_option = nullptr;
 };
 
-int Chat(const ChatFlags& flags) {
+int Chat(ChatFlags& flags) {
   if (Status status = CheckSamplingFlags(flags.sampling); !status.ok()) return Fail(status);
   Result<std::string> policy = OnePolicy(flags.common);
   if (!policy.ok()) return Fail(policy.status());
+  if (Status status = ApplyProfile(flags.profile, flags.common); !status.ok()) return Fail(status);
   Result<StreamOptions> stream = MakeStreamOptions(flags.common, *policy);
   if (!stream.ok()) return Fail(stream.status());
   Result<Loaded> loaded = LoadModel(flags.common);
@@ -218,6 +221,7 @@ Runner AddChat(CLI::App& app) {
       ->type_name("NAME")
       ->group(group);
   AddCommonFlags(*chat, flags->common);
+  AddProfileFlags(*chat, flags->profile);
   AddSamplingFlags(*chat, flags->sampling);
   chat->footer(
       "When stdin is not a terminal, every line is a message; replies go to stdout.\n"

@@ -1,25 +1,27 @@
 // ballast eval: perplexity across roll-over, policy against policy, and a gate with an exit code.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "app.h"
+#include "base/mmap.h"
+#include "engine/model_identity.h"
 #include "eval/gate.h"
-#include "eval/plot.h"
+#include "eval/probe.h"
 #include "eval/rollover.h"
 #include "eval_common.h"
+#include "eval_output.h"
 #include "terminal.h"
 
 namespace ballast::app {
 namespace {
-
-using nlohmann::json;
 
 struct EvalFlags {
   CommonFlags common;
@@ -29,34 +31,88 @@ struct EvalFlags {
   bool per_token = false;
   double gate = 0;
   bool gated = false;
+  std::string reference;  // a policy; empty: GateReference's choice
+  int64_t reference_context = 0;
+  int64_t block = kPerplexityBlock;
+  std::string checkpoint;  // a folder
+  int64_t checkpoint_every = 65536;
   std::string plot;
+  std::string report;
 };
 
-struct Gate {
-  GateVerdict verdict;
-  RolloverRun reference;
-};
+Status CheckRange(std::string_view flag, int64_t value, int64_t low, int64_t high, std::string_view unit) {
+  if (value >= low && value <= high) return Status();
+  return Status::Expected(Code::kUsage, flag, fmt::format("{} to {} {}", low, high, unit),
+                          std::to_string(value));
+}
 
-struct Evaluation {
-  std::vector<RolloverRun> runs;
-  std::optional<Gate> gate;
-};
+Status CheckReference(const std::string& name) {
+  if (ParsePolicy(name).ok()) return Status();
+  return Status::Expected(Code::kUsage, "--reference", "dense, sinks, recompute or window",
+                          "\"" + name + "\"");
+}
+
+Status CheckGateFlags(const EvalFlags& flags) {
+  if (!flags.gated && (!flags.reference.empty() || flags.reference_context != 0)) {
+    return Status::Expected(Code::kUsage, "--reference", "--gate R beside it", "none");
+  }
+  if (!flags.reference.empty()) BALLAST_RETURN_IF_ERROR(CheckReference(flags.reference));
+  if (flags.reference_context != 0) {
+    BALLAST_RETURN_IF_ERROR(
+        CheckRange("--reference-context", flags.reference_context, 1, kMaxContext, "tokens"));
+  }
+  // Half of the check: a bad limit need not wait for the model. The text's length is checked later.
+  return flags.gated ? CheckGate(flags.gate, 0, 2) : Status();
+}
 
 Status CheckFlags(EvalFlags& flags) {
   BALLAST_RETURN_IF_ERROR(CheckTextFlags(flags.text, "eval"));
   BALLAST_RETURN_IF_ERROR(RefusePinSystem(flags.common, "eval"));
-  if (flags.dense_context < 0 || flags.dense_context > kMaxContext) {
-    return Status::Expected(Code::kUsage, "--dense-context",
-                            "1 to " + std::to_string(kMaxContext) + " tokens",
-                            std::to_string(flags.dense_context));
+  if (flags.dense_context != 0) {
+    BALLAST_RETURN_IF_ERROR(CheckRange("--dense-context", flags.dense_context, 1, kMaxContext, "tokens"));
   }
   for (const std::string& policy : flags.common.policies) {
     BALLAST_RETURN_IF_ERROR(MakeStreamOptions(flags.common, policy).status());
   }
-  if (!flags.plot.empty()) BALLAST_RETURN_IF_ERROR(CheckWritable(flags.plot));
-  // Half of the check: a bad limit need not wait for the model. The text's length is checked later.
-  if (flags.gated) return CheckGate(flags.gate, 0, 2);
-  return Status();
+  BALLAST_RETURN_IF_ERROR(CheckRange("--block", flags.block, 1, int64_t{1} << 40, "tokens"));
+  if (!flags.checkpoint.empty()) {
+    BALLAST_RETURN_IF_ERROR(
+        CheckRange("--checkpoint-every", flags.checkpoint_every, 1, int64_t{1} << 40, "tokens"));
+    if (flags.per_token) {
+      return Status::Expected(Code::kUsage, "--checkpoint", "a run without --per-token", "both");
+    }
+    BALLAST_RETURN_IF_ERROR(CheckWritable(flags.checkpoint + "/checkpoint"));
+  }
+  for (const std::string& path : {flags.plot, flags.report}) {
+    if (!path.empty()) BALLAST_RETURN_IF_ERROR(CheckWritable(path));
+  }
+  return CheckGateFlags(flags);
+}
+
+// Where the judged runs' values start to count, each index once.
+std::vector<int64_t> Tails(const ModelConfig& config, const std::vector<StreamOptions>& plan,
+                           int64_t tokens) {
+  std::vector<int64_t> tails;
+  for (const StreamOptions& options : plan) {
+    const std::optional<int64_t> from = JudgedFrom(config, options, tokens);
+    if (from && std::find(tails.begin(), tails.end(), *from) == tails.end()) tails.push_back(*from);
+  }
+  return tails;
+}
+
+// The gate's reference. REQUIRES: a judged run in `plan`.
+Result<StreamOptions> WantedReference(const EvalFlags& flags, const ModelConfig& config,
+                                      const std::vector<StreamOptions>& plan, int64_t tokens) {
+  ReferenceChoice choice;
+  choice.context = flags.reference_context;
+  if (!flags.reference.empty()) {
+    BALLAST_ASSIGN_OR_RETURN(choice.policy, ParsePolicy(flags.reference));
+  }
+  const auto judged = std::find_if(plan.begin(), plan.end(), [&](const StreamOptions& options) {
+    return JudgedFrom(config, options, tokens).has_value();
+  });
+  BALLAST_CHECK(judged != plan.end());
+  return GateReference(config, *judged, tokens, choice);
 }
 
 // One StreamOptions per --policy. Every one is checked against the text and tried on the model (which costs
@@ -71,254 +127,117 @@ Result<std::vector<StreamOptions>> PlanRuns(const EvalFlags& flags, const Loaded
     BALLAST_ASSIGN_OR_RETURN(StreamOptions options, MakeStreamOptions(flags.common, policy));
     options.chunk = flags.chunk;
     if (options.policy == Policy::kDense && flags.dense_context > 0) options.context = flags.dense_context;
+    // A gate that names dense asks what becomes of it, not how much room it has.
+    const bool open = options.policy == Policy::kDense && flags.gated && flags.dense_context == 0;
+    if (open) options.context = std::min(tokens, kMaxContext);
     if (options.context == 0) options.context = DefaultContext(config);
     BALLAST_RETURN_IF_ERROR(CheckRollover(config, options, tokens));
-    if (flags.gated && options.policy != Policy::kDense) {
-      BALLAST_RETURN_IF_ERROR(CheckGate(flags.gate, options.context, tokens));
+    if (const auto from = JudgedFrom(config, options, tokens); flags.gated && from) {
+      BALLAST_RETURN_IF_ERROR(CheckGate(flags.gate, *from, tokens));
     }
     BALLAST_RETURN_IF_ERROR(Stream::Create(*loaded.model, *loaded.pool, options).status());
     plan.push_back(options);
   }
-  const bool evicts = std::any_of(plan.begin(), plan.end(),
-                                  [](const StreamOptions& o) { return o.policy != Policy::kDense; });
-  if (flags.gated && !evicts) {
+  if (flags.gated && Tails(config, plan, tokens).empty()) {
     return Status::Expected(Code::kUsage, "--gate", "a policy that evicts", "dense alone",
-                            "name the policy to judge; the reference is run by itself");
+                            "name the policy to judge; dense itself is judged on a text beyond the trained "
+                            "length");
+  }
+  if (flags.gated) {
+    BALLAST_ASSIGN_OR_RETURN(const StreamOptions reference, WantedReference(flags, config, plan, tokens));
+    BALLAST_RETURN_IF_ERROR(CheckRollover(config, reference, tokens));
+    BALLAST_RETURN_IF_ERROR(Stream::Create(*loaded.model, *loaded.pool, reference).status());
   }
   return plan;
 }
 
-// The index from which the judged runs' values count: where they start to evict. -1 without such a run.
-int64_t TailFrom(const std::vector<StreamOptions>& plan) {
-  for (const StreamOptions& o : plan) {
-    if (o.policy != Policy::kDense) return o.context;
-  }
-  return -1;
+// A file of the folder --checkpoint per run: a name that tells its configuration.
+std::string CheckpointPath(const EvalFlags& flags, const StreamOptions& stream) {
+  return fmt::format("{}/{}-{}-{}-{}.ckpt", flags.checkpoint, PolicyName(stream.policy), stream.context,
+                     stream.pinned, KvTypeName(stream.kv));
 }
 
 Result<RolloverRun> RunOne(const EvalFlags& flags, const Loaded& loaded, TokenSource& source,
-                           const StreamOptions& stream, int64_t tail_from, const std::string& label) {
+                           const StreamOptions& stream, const std::vector<int64_t>& tails,
+                           const std::string& label) {
   EvalProgress progress(label, flags.common.verbose);
   RolloverOptions options;
   options.stream = stream;
-  options.tail_from = tail_from;
+  options.tails = tails;
+  options.block = flags.block;
   options.per_token = flags.per_token;
   options.on_progress = [&](int64_t done, int64_t total) { return progress(done, total); };
+  MappedFile before;
+  if (!flags.checkpoint.empty()) {
+    const std::string path = CheckpointPath(flags, stream);
+    RolloverCheckpoints& checkpoints = options.checkpoints;
+    checkpoints.every = flags.checkpoint_every;
+    checkpoints.save = [path](std::span<const uint8_t> image) {
+      return WriteFileAtomically(path, {reinterpret_cast<const char*>(image.data()), image.size()});
+    };
+    checkpoints.identity = IdentifyModel(*loaded.file, *loaded.tokenizer, loaded.model->config(),
+                                         loaded.model->compute(), MakeLoadOptions(flags.common).weights);
+    if (access(path.c_str(), F_OK) == 0) {
+      BALLAST_ASSIGN_OR_RETURN(before, MappedFile::Open(path));
+      checkpoints.resume = before.bytes();
+    }
+  }
   Result<RolloverRun> run = RunRollover(*loaded.model, *loaded.pool, source, options);
   progress.Done();
+  if (run.ok() && run->resumed_at > 0) {
+    Note(fmt::format("[{}: went on from token {}]", label, Grouped(run->resumed_at)));
+  }
   return run;
 }
 
 Result<Gate> RunGate(const EvalFlags& flags, const Loaded& loaded, TokenSource& source,
                      const std::vector<StreamOptions>& plan, const std::vector<RolloverRun>& runs) {
-  const int64_t tail_from = TailFrom(plan);
-  const StreamOptions& first_judged = *std::find_if(
-      plan.begin(), plan.end(), [](const StreamOptions& o) { return o.policy != Policy::kDense; });
-  const StreamOptions wanted = GateReference(loaded.model->config(), first_judged, source.size());
+  const ModelConfig& config = loaded.model->config();
+  std::vector<JudgedRun> judged;
+  for (size_t i = 0; i < plan.size(); ++i) {
+    const std::optional<int64_t> from = JudgedFrom(config, plan[i], source.size());
+    if (from) judged.push_back({&runs[i], *from});
+  }
+  BALLAST_ASSIGN_OR_RETURN(const StreamOptions wanted, WantedReference(flags, config, plan, source.size()));
   Gate gate;
   const auto ready = std::find_if(runs.begin(), runs.end(),
                                   [&](const RolloverRun& run) { return ServesAsReference(run, wanted); });
-  if (ready != runs.end()) {
+  gate.reference_is_a_run = ready != runs.end();
+  if (gate.reference_is_a_run) {
     gate.reference = *ready;
   } else {
-    BALLAST_ASSIGN_OR_RETURN(gate.reference,
-                             RunOne(flags, loaded, source, wanted, tail_from, "eval reference"));
-  }
-  std::vector<const RolloverRun*> judged;
-  for (const RolloverRun& run : runs) {
-    if (run.policy != Policy::kDense) judged.push_back(&run);
+    BALLAST_ASSIGN_OR_RETURN(gate.reference, RunOne(flags, loaded, source, wanted,
+                                                    Tails(config, plan, source.size()), "eval reference"));
   }
   gate.verdict = JudgeGate(flags.gate, gate.reference, judged);
   return gate;
 }
 
-Result<Evaluation> Evaluate(const EvalFlags& flags, const Loaded& loaded, TokenSource& source) {
+constexpr size_t kReportProbe = 1024;  // tokens the sink map of a report is made of
+
+Result<Evaluation> Evaluate(const EvalFlags& flags, const Loaded& loaded, std::span<const Token> tokens) {
+  SpanTokens source(tokens);
   BALLAST_ASSIGN_OR_RETURN(const std::vector<StreamOptions> plan, PlanRuns(flags, loaded, source.size()));
+  const std::vector<int64_t> tails = Tails(loaded.model->config(), plan, source.size());
   Evaluation evaluation;
   for (const StreamOptions& options : plan) {
     const std::string label = fmt::format("eval {}", PolicyName(options.policy));
-    BALLAST_ASSIGN_OR_RETURN(RolloverRun run, RunOne(flags, loaded, source, options, TailFrom(plan), label));
+    BALLAST_ASSIGN_OR_RETURN(RolloverRun run, RunOne(flags, loaded, source, options, tails, label));
     evaluation.runs.push_back(std::move(run));
   }
   if (flags.gated) {
     BALLAST_ASSIGN_OR_RETURN(evaluation.gate, RunGate(flags, loaded, source, plan, evaluation.runs));
   }
+  if (!flags.report.empty()) {
+    SpanTokens beginning(tokens.subspan(0, std::min<size_t>(tokens.size(), kReportProbe)));
+    ProbeOptions options;
+    options.kv = plan.front().kv;
+    EvalProgress progress("sink map", flags.common.verbose);
+    options.on_progress = [&](int64_t done, int64_t total) { return progress(done, total); };
+    BALLAST_ASSIGN_OR_RETURN(evaluation.sink_map, RunProbe(*loaded.model, *loaded.pool, beginning, options));
+    progress.Done();
+  }
   return evaluation;
-}
-
-// --- JSON -------------------------------------------------------------------------------------------------
-
-json BlocksJson(const std::vector<PerplexityBlock>& blocks) {
-  json out = json::array();
-  for (const PerplexityBlock& b : blocks) {
-    out.push_back({{"from", b.from},
-                   {"to", b.to},
-                   {"perplexity", b.perplexity},
-                   {"seconds", b.seconds},
-                   {"rss_bytes", b.rss_bytes}});
-  }
-  return out;
-}
-
-json RunJson(const RolloverRun& run, bool per_token) {
-  json out = {{"policy", PolicyName(run.policy)},
-              {"sinks", run.sinks},
-              {"context", run.context},
-              {"kv", KvTypeName(run.kv)},
-              {"compute", run.compute == Compute::kF32 ? "f32" : "fast"},
-              {"mean_nll", run.mean_nll},
-              {"perplexity", run.perplexity},
-              {"blocks", BlocksJson(run.blocks)},
-              {"evicted_tokens", run.evicted_tokens},
-              {"seconds", run.seconds},
-              {"tokens_per_second", run.tokens_per_second},
-              {"kv_bytes", run.kv_bytes},
-              {"rss_peak_bytes", run.rss_peak_bytes}};
-  if (per_token) {
-    json nll = json::array();
-    for (const float v : run.nll) nll.push_back(std::round(static_cast<double>(v) * 1e6) / 1e6);
-    out["nll"] = std::move(nll);
-  }
-  return out;
-}
-
-json GateJson(const Gate& gate) {
-  const RolloverRun& reference = gate.reference;
-  return {{"ratio", gate.verdict.ratio},
-          {"limit", gate.verdict.limit},
-          {"passed", gate.verdict.passed},
-          {"worst_policy", PolicyName(gate.verdict.worst)},
-          {"ratios", gate.verdict.ratios},
-          {"tokens_after_rollover", reference.tail_tokens},
-          {"reference",
-           {{"policy", PolicyName(reference.policy)},
-            {"context", reference.context},
-            {"perplexity_after_rollover", reference.tail_perplexity}}}};
-}
-
-json EvaluationJson(const Evaluation& evaluation, const Loaded& loaded, int64_t tokens, bool per_token) {
-  json out = {{"model", ModelJson(loaded)}, {"tokens", tokens}, {"runs", json::array()}};
-  for (const RolloverRun& run : evaluation.runs) out["runs"].push_back(RunJson(run, per_token));
-  if (evaluation.gate) out["gate"] = GateJson(*evaluation.gate);
-  return out;
-}
-
-// --- For people -------------------------------------------------------------------------------------------
-
-constexpr int kLabelWidth = 18;
-constexpr int kColumnWidth = 14;
-
-std::string Label(const std::string& text) { return fmt::format("{:>{}}", text, kLabelWidth); }
-std::string Column(const std::string& text) { return fmt::format("{:>{}}", text, kColumnWidth); }
-
-// Capacities at which some run starts to evict, ascending.
-std::vector<int64_t> RollOvers(const std::vector<RolloverRun>& runs) {
-  std::vector<int64_t> at;
-  for (const RolloverRun& run : runs) {
-    if (run.policy != Policy::kDense && run.context < run.tokens) at.push_back(run.context);
-  }
-  std::sort(at.begin(), at.end());
-  at.erase(std::unique(at.begin(), at.end()), at.end());
-  return at;
-}
-
-std::string BlockRows(const std::vector<RolloverRun>& runs, bool colour) {
-  std::string out;
-  const std::vector<int64_t> marks = RollOvers(runs);
-  size_t next_mark = 0;
-  for (size_t i = 0; i < runs.front().blocks.size(); ++i) {
-    const PerplexityBlock& block = runs.front().blocks[i];
-    for (; next_mark < marks.size() && marks[next_mark] < block.to; ++next_mark) {
-      // The line stands above the first row that eviction touches, which may hold some tokens from before.
-      const char* inside = marks[next_mark] > block.from ? ", inside the next row" : "";
-      const std::string mark =
-          fmt::format("-- cache full at token {}: eviction starts{} --", Grouped(marks[next_mark]), inside);
-      out += Styled(colour, "33", mark) + "\n";
-    }
-    double best = INFINITY;
-    for (const RolloverRun& run : runs) best = std::min(best, run.blocks[i].perplexity);
-    out += Label(fmt::format("{} - {}", Grouped(block.from), Grouped(block.to)));
-    for (const RolloverRun& run : runs) {
-      const double perplexity = run.blocks[i].perplexity;
-      // Half again as bad as the best policy on the same tokens is worth a look.
-      const bool bad = runs.size() > 1 && !(perplexity <= 1.5 * best);
-      out += Styled(colour && bad, "31", Column(fmt::format("{:.2f}", perplexity)));
-    }
-    out += "\n";
-  }
-  return out;
-}
-
-std::string TableText(const Evaluation& evaluation, const Loaded& loaded, bool colour) {
-  const std::vector<RolloverRun>& runs = evaluation.runs;
-  const auto row = [&](const char* label, auto&& cell) {
-    std::string line = Label(label);
-    for (const RolloverRun& run : runs) line += Column(cell(run));
-    return line + "\n";
-  };
-  std::string out = fmt::format("Perplexity of {} over {} tokens\n\n", loaded.model->config().name,
-                                Grouped(runs.front().tokens));
-  out += row("predicted tokens", [](const RolloverRun& r) { return std::string(PolicyName(r.policy)); });
-  out += BlockRows(runs, colour);
-  out += "\n";
-  out += row("perplexity", [](const RolloverRun& r) { return fmt::format("{:.3f}", r.perplexity); });
-  out += row("mean nll", [](const RolloverRun& r) { return fmt::format("{:.4f}", r.mean_nll); });
-  out += row("context", [](const RolloverRun& r) { return Grouped(r.context); });
-  out += row("pinned", [](const RolloverRun& r) { return Grouped(r.sinks); });
-  out += row("evicted tokens", [](const RolloverRun& r) { return Grouped(r.evicted_tokens); });
-  out += row("tokens/s", [](const RolloverRun& r) { return fmt::format("{:.1f}", r.tokens_per_second); });
-  out += row("cache", [](const RolloverRun& r) { return Bytes(static_cast<double>(r.kv_bytes)); });
-  if (evaluation.gate) {
-    const GateVerdict& verdict = evaluation.gate->verdict;
-    const std::string text = fmt::format("gate: {}: {} is {:.3f} times {} at {} after roll-over (limit {:g})",
-                                         verdict.passed ? "passed" : "failed", PolicyName(verdict.worst),
-                                         verdict.ratio, PolicyName(evaluation.gate->reference.policy),
-                                         Grouped(evaluation.gate->reference.context), verdict.limit);
-    out += "\n" + Styled(colour, verdict.passed ? "32" : "31", text) + "\n";
-  }
-  return out;
-}
-
-std::string RunLabel(const RolloverRun& run) {
-  switch (run.policy) {
-    case Policy::kSinks:
-      return fmt::format("sinks: {} + {}", run.sinks, Grouped(run.context - run.sinks));
-    case Policy::kWindow:
-      return fmt::format("window: {}, no sinks", Grouped(run.context));
-    case Policy::kDense:
-      return "dense: keeps everything";
-    case Policy::kRecompute:
-      return fmt::format("recompute: last {}", Grouped(run.context));
-  }
-  return "";
-}
-
-std::string PlotSvg(const Evaluation& evaluation, const Loaded& loaded) {
-  const std::vector<RolloverRun>& runs = evaluation.runs;
-  CurvePlot plot;
-  plot.title = "Perplexity while the cache rolls over";
-  const int64_t width = runs.front().curve.front().to - runs.front().curve.front().from;
-  plot.subtitle = fmt::format("{}, trained on {} tokens; each point is the mean over {} tokens",
-                              loaded.model->config().name, Grouped(loaded.model->config().trained_context),
-                              Grouped(width));
-  plot.x_label = "tokens fed";
-  plot.y_label = "perplexity";
-  for (const RolloverRun& run : runs) {
-    // One look per policy, in every picture: sinks is the solid line.
-    CurvePlot::Curve curve{RunLabel(run), static_cast<int>(run.policy), {}};
-    for (const PerplexityBlock& b : run.curve) {
-      curve.points.push_back({static_cast<double>(b.from + b.to) / 2, b.perplexity});
-    }
-    plot.curves.push_back(std::move(curve));
-  }
-  for (const int64_t at : RollOvers(runs)) {
-    plot.marks.push_back({static_cast<double>(at), fmt::format("cache of {} full", Grouped(at))});
-  }
-  const int64_t trained = loaded.model->config().trained_context;
-  if (trained > 0 && trained < runs.front().tokens) {
-    plot.marks.push_back({static_cast<double>(trained), "trained length"});
-  }
-  return RenderCurves(plot);
 }
 
 int RunEval(EvalFlags& flags) {
@@ -328,16 +247,21 @@ int RunEval(EvalFlags& flags) {
   if (!loaded.ok()) return Fail(loaded.status());
   const Result<std::vector<Token>> tokens = LoadTokens(flags.text, *loaded);
   if (!tokens.ok()) return Fail(tokens.status());
-  SpanTokens source(*tokens);
-  const Result<Evaluation> evaluation = Evaluate(flags, *loaded, source);
+  const Result<Evaluation> evaluation = Evaluate(flags, *loaded, *tokens);
   if (!evaluation.ok()) return Fail(evaluation.status());
-  const Status printed = flags.common.json
-                             ? PrintJson(EvaluationJson(*evaluation, *loaded, source.size(), flags.per_token))
-                             : Print(TableText(*evaluation, *loaded, StyledStdout()));
+  const Status printed = flags.common.json ? PrintJson(EvaluationJson(*evaluation, *loaded, flags.per_token))
+                                           : Print(EvaluationTable(*evaluation, *loaded, StyledStdout()));
   if (!printed.ok()) return Fail(printed);
   const Status verdict =
       evaluation->gate ? GateStatus(evaluation->gate->verdict, evaluation->gate->reference) : Status();
-  return Finish(flags.plot, flags.plot.empty() ? "" : PlotSvg(*evaluation, *loaded), verdict);
+  int code = 0;
+  if (!flags.report.empty()) {
+    const Status written = WriteFileAtomically(flags.report, EvaluationPage(*evaluation, *loaded));
+    if (!written.ok()) code = Fail(written);
+  }
+  const std::string svg = flags.plot.empty() ? "" : EvaluationSvg(*evaluation, *loaded);
+  if (const int finished = Finish(flags.plot, svg, verdict); finished != 0) code = finished;
+  return code;
 }
 
 }  // namespace
@@ -352,13 +276,30 @@ Runner AddEval(CLI::App& app) {
           "Tokens fed at once; changes speed; results only by rounding (256)")
       ->type_name("N");
   AddFlag(*command, "--dense-context", "DENSE_CONTEXT", flags->dense_context,
-          "Capacity of the dense runs (default: as --context)")
+          "Capacity of the dense runs (default: as --context; with --gate the whole text)")
       ->type_name("C");
   AddFlag(*command, "--per-token", "PER_TOKEN", flags->per_token,
           "Every token's negative log-likelihood in the JSON");
   CLI::Option* gate = AddFlag(*command, "--gate", "GATE", flags->gate,
                               "Exit 5 when the perplexity after roll-over exceeds R times the reference's");
   gate->type_name("R");
+  AddFlag(*command, "--reference", "REFERENCE", flags->reference,
+          "What the gate compares with: dense, sinks, recompute or window (dense, beyond the trained length "
+          "sinks)")
+      ->type_name("NAME");
+  AddFlag(*command, "--reference-context", "REFERENCE_CONTEXT", flags->reference_context,
+          "Its capacity (dense: the text; sinks: the trained length; others: as --context)")
+      ->type_name("C");
+  AddFlag(*command, "--block", "BLOCK", flags->block, "Tokens per line of the table (1024)")->type_name("N");
+  AddFlag(*command, "--checkpoint", "CHECKPOINT", flags->checkpoint,
+          "Folder to save every run in, and to go on from after a kill")
+      ->type_name("DIR");
+  AddFlag(*command, "--checkpoint-every", "CHECKPOINT_EVERY", flags->checkpoint_every,
+          "Tokens between two saves (65536)")
+      ->type_name("N");
+  AddFlag(*command, "--report", "REPORT", flags->report,
+          "One HTML page: curves, sink map, table, verdict, machine")
+      ->type_name("FILE.html");
   AddFlag(*command, "--plot", "PLOT", flags->plot, "Draw the curves into an SVG file")->type_name("FILE.svg");
   return [flags, gate] {
     flags->gated = gate->count() > 0;

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "eval/plot.h"
 #include "terminal.h"
 
 namespace ballast::app {
@@ -93,6 +94,18 @@ bool EvalProgress::operator()(int64_t done, int64_t total) {
                      Grouped(total), static_cast<double>(done) / seconds, left));
   }
   return !Interrupted();
+}
+
+std::string SinkMapSvg(const SinkMap& map, const Loaded& loaded) {
+  HeatPlot plot;
+  plot.title = fmt::format("Attention on token 0: {}", loaded.model->config().name);
+  plot.subtitle = fmt::format("mean over {} queries; {}: {:.0f}% of heads above {:g}", Grouped(map.tokens),
+                              SinkVerdictName(map.verdict), 100 * map.heads_over_threshold, map.threshold);
+  plot.row_label = "layer";
+  plot.column_label = "head";
+  plot.values = map.mean;
+  plot.scale_label = "mean share of attention on token 0";
+  return RenderHeatMap(plot);
 }
 
 int Finish(const std::string& plot_path, const std::string& svg, const Status& verdict) {

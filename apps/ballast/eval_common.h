@@ -10,6 +10,7 @@
 
 #include "app.h"
 #include "base/status.h"
+#include "eval/probe.h"
 #include "eval/tokens.h"
 
 namespace ballast::app {
@@ -47,6 +48,9 @@ class EvalProgress {
   Clock::time_point last_;
   Progress bar_;
 };
+
+// The heat map of a sink map.
+std::string SinkMapSvg(const SinkMap& map, const Loaded& loaded);
 
 // Ends a command whose results are on stdout already: writes the plot (none when `path` is empty), then
 // reports it and `verdict`, each when it failed. Exit code: the verdict's if that failed, else the plot's.

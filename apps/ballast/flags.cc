@@ -127,6 +127,7 @@ void AddCommonFlags(CLI::App& app, CommonFlags& flags) {
           "Tokens the cache holds, pinned and window (default: the trained length, at most 8192)")
       ->group("Cache");
   AddFlag(app, "--sinks", "SINKS", flags.sinks, "First tokens kept for ever, the attention sinks (4)")
+      ->each([&flags](const std::string&) { flags.sinks_given = true; })
       ->group("Cache");
   AddFlag(app, "--pin-system", "PIN_SYSTEM", flags.pin_system, "Keep the whole system prompt for ever")
       ->group("Cache");

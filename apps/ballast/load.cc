@@ -5,6 +5,7 @@
 #include <chrono>
 #include <climits>
 #include <cstdlib>
+#include <fstream>
 
 #include "app.h"
 #include "engine/load_tokenizer.h"
@@ -92,6 +93,16 @@ void WarnBeyondTraining(const Stream& stream) {
   if (trained <= 0 || stream.context() <= trained) return;
   Warn(fmt::format("a context of {} tokens is beyond the {} this model was trained on", stream.context(),
                    trained));
+}
+
+std::string CpuName() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos) {
+      return ValidUtf8(line.substr(line.find(": ") + 2));
+    }
+  }
+  return "unknown";
 }
 
 nlohmann::json ModelJson(const Loaded& loaded) {

@@ -115,9 +115,15 @@ int Dispatch(int argc, char** argv) {
   app.set_help_flag("-h,--help", "Print this help");
   app.footer("`ballast COMMAND --help` says more.");
   const std::vector<std::pair<std::string, Runner>> commands = {
-      {"chat", AddChat(app)},   {"run", AddRun(app)},         {"eval", AddEval(app)},
-      {"probe", AddProbe(app)}, {"inspect", AddInspect(app)}, {"bench", AddBench(app)},
+      {"chat", AddChat(app)},
+      {"run", AddRun(app)},
+      {"eval", AddEval(app)},
+      {"probe", AddProbe(app)},
+      {"inspect", AddInspect(app)},
+      {"bench", AddBench(app)},
       {"serve", AddServe(app)},
+      {"calibrate", AddCalibrate(app)},
+      {"streameval", AddStreamEval(app)},
   };
   app.require_subcommand(0, 1);
   try {
@@ -132,8 +138,8 @@ int Dispatch(int argc, char** argv) {
     return Fail(Explain(app, error));
   }
   if (app.get_subcommands().empty()) {
-    return Fail(Status::Expected(Code::kUsage, "command", "chat, run, serve, eval, probe, bench or inspect",
-                                 "none", "ballast --help"));
+    return Fail(Status::Expected(Code::kUsage, "command", "chat, run, serve, eval, calibrate, ...", "none",
+                                 "ballast --help"));
   }
   if (Status status = ChooseIsa(); !status.ok()) return Fail(status);
   const std::string chosen = app.get_subcommands().front()->get_name();

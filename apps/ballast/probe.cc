@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "app.h"
-#include "eval/plot.h"
 #include "eval_common.h"
 #include "terminal.h"
 
@@ -122,18 +121,6 @@ std::string MapText(const SinkMap& map, const Loaded& loaded, bool colour) {
   return out;
 }
 
-std::string PlotSvg(const SinkMap& map, const Loaded& loaded) {
-  HeatPlot plot;
-  plot.title = fmt::format("Attention on token 0: {}", loaded.model->config().name);
-  plot.subtitle = fmt::format("mean over {} queries; {}: {:.0f}% of heads above {:g}", Grouped(map.tokens),
-                              SinkVerdictName(map.verdict), 100 * map.heads_over_threshold, map.threshold);
-  plot.row_label = "layer";
-  plot.column_label = "head";
-  plot.values = map.mean;
-  plot.scale_label = "mean share of attention on token 0";
-  return RenderHeatMap(plot);
-}
-
 int RunProbeCommand(ProbeFlags& flags) {
   if (const Status status = CheckFlags(flags); !status.ok()) return Fail(status);
   ClearInterrupt();
@@ -145,7 +132,7 @@ int RunProbeCommand(ProbeFlags& flags) {
   const Status printed =
       flags.common.json ? PrintJson(MapJson(*map, *loaded)) : Print(MapText(*map, *loaded, StyledStdout()));
   if (!printed.ok()) return Fail(printed);
-  return Finish(flags.plot, flags.plot.empty() ? "" : PlotSvg(*map, *loaded), Status());
+  return Finish(flags.plot, flags.plot.empty() ? "" : SinkMapSvg(*map, *loaded), Status());
 }
 
 }  // namespace

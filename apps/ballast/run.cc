@@ -14,6 +14,7 @@
 #include "completion.h"
 #include "conversation.h"
 #include "engine/choose_chat.h"
+#include "profile.h"
 #include "terminal.h"
 
 namespace ballast::app {
@@ -21,6 +22,7 @@ namespace {
 
 struct RunFlags {
   CommonFlags common;
+  ProfileFlags profile;
   SamplingFlags sampling;
   RivalFlag prompt{.variable = "BALLAST_PROMPT"};
   RivalFlag file{.variable = "BALLAST_FILE"};
@@ -232,6 +234,7 @@ int Run(RunFlags& flags) {
   if (Status status = CheckFlags(flags); !status.ok()) return Fail(status);
   Result<std::string> policy = OnePolicy(flags.common);
   if (!policy.ok()) return Fail(policy.status());
+  if (Status status = ApplyProfile(flags.profile, flags.common); !status.ok()) return Fail(status);
   Result<StreamOptions> options = MakeStreamOptions(flags.common, *policy);
   if (!options.ok()) return Fail(options.status());
   Source source;
@@ -267,6 +270,7 @@ Runner AddRun(CLI::App& app) {
       ->type_name("NAME")
       ->group(group);
   AddCommonFlags(*run, flags->common);
+  AddProfileFlags(*run, flags->profile);
   AddFlag(*run, "--stats", "STATS", flags->stats, "Tokens, speed, evictions and memory on stderr")
       ->group("Output");
   AddSamplingFlags(*run, flags->sampling);

@@ -14,6 +14,7 @@
 
 #include "app.h"
 #include "engine/choose_chat.h"
+#include "profile.h"
 #include "server/engine_service.h"
 #include "server/http_server.h"
 #include "service_manager.h"
@@ -32,6 +33,7 @@ using std::chrono::milliseconds;
 
 struct ServeFlags {
   CommonFlags common;
+  ProfileFlags profile;
   std::string host = "127.0.0.1";
   int port = 8080;
   std::vector<std::string> api_keys;
@@ -191,12 +193,13 @@ void DrainAll(const ServeFlags& flags, const sigset_t& signals, Service& service
   log.Write(Log::Level::kInfo, "stopped");
 }
 
-int Serve(const ServeFlags& flags) {
+int Serve(ServeFlags& flags) {
   if (Status status = CheckFlags(flags); !status.ok()) return Fail(status);
   Result<std::vector<std::string>> keys = ReadKeys(flags);
   if (!keys.ok()) return Fail(keys.status());
   Result<std::string> path = FindModel(flags.common);
   if (!path.ok()) return Fail(path.status());
+  if (Status status = ApplyProfile(flags.profile, flags.common); !status.ok()) return Fail(status);
   Result<EngineServiceOptions> service_options = MakeServiceOptions(flags, *path);
   if (!service_options.ok()) return Fail(service_options.status());
   const sigset_t signals = HoldSignals();
@@ -296,6 +299,7 @@ Runner AddServe(CLI::App& app) {
   AddHttpFlags(*serve, *flags);
   AddSessionFlags(*serve, *flags);
   AddCommonFlags(*serve, flags->common);
+  AddProfileFlags(*serve, flags->profile);
   serve->footer(
       "Clients of the OpenAI API change one base URL:\n\n"
       "  ballast serve --sessions-dir ~/.local/state/ballast\n"

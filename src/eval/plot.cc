@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 namespace ballast {
 namespace {
@@ -12,7 +13,8 @@ namespace {
 constexpr double kWidth = 860;
 constexpr double kLeft = 70;
 constexpr double kRight = 24;
-constexpr double kTop = 96;
+constexpr double kTop = 96;  // of the axes, under a legend of one row
+constexpr double kLegendRow = 18;
 
 // Hues of Okabe and Ito, which colour-blind readers can tell apart; dashes tell the curves apart in print.
 constexpr int kStyles = 6;
@@ -128,12 +130,29 @@ void DrawCurve(Canvas& canvas, const Axis& x, const Axis& y, const CurvePlot::Cu
   if (drawn > 0) canvas.Raw("<path class=\"line c{}\" d=\"{}\"/>\n", StyleOf(curve), path);
 }
 
-void DrawLegend(Canvas& canvas, const CurvePlot& plot) {
+// Where the legend's entries go: (x, row), as many rows as their labels need.
+std::vector<std::pair<double, int>> LegendPlaces(const CurvePlot& plot) {
+  std::vector<std::pair<double, int>> places;
   double at = kLeft;
+  int row = 0;
+  for (const CurvePlot::Curve& curve : plot.curves) {
+    const double width = 46 + 6.6 * static_cast<double>(curve.label.size());
+    if (at > kLeft && at + width > kWidth - kRight + 14) {  // the last one needs no gap behind it
+      at = kLeft;
+      ++row;
+    }
+    places.push_back({at, row});
+    at += width;
+  }
+  return places;
+}
+
+void DrawLegend(Canvas& canvas, const CurvePlot& plot, const std::vector<std::pair<double, int>>& places) {
   for (size_t i = 0; i < plot.curves.size(); ++i) {
-    canvas.Raw("<path class=\"line c{}\" d=\"M{:.1f} 74h26\"/>\n", StyleOf(plot.curves[i]), at);
-    canvas.Text("ink", at + 32, 78.5, "start", plot.curves[i].label);
-    at += 54 + 7.2 * static_cast<double>(plot.curves[i].label.size());
+    const double x = places[i].first;
+    const double y = 74 + kLegendRow * places[i].second;
+    canvas.Raw("<path class=\"line c{}\" d=\"M{:.1f} {:.1f}h26\"/>\n", StyleOf(plot.curves[i]), x, y);
+    canvas.Text("ink", x + 32, y + 4.5, "start", plot.curves[i].label);
   }
 }
 
@@ -220,8 +239,11 @@ std::vector<double> LogTicks(double low, double high) {
 }
 
 std::string RenderCurves(const CurvePlot& plot) {
-  constexpr double kHeight = 480;
-  constexpr double kBottom = kHeight - 60;
+  const std::vector<std::pair<double, int>> places = LegendPlaces(plot);
+  const double extra = places.empty() ? 0 : kLegendRow * places.back().second;
+  const double top = kTop + extra;
+  const double height = 480 + extra;
+  const double bottom = height - 60;
   Range xs, ys;
   xs.Add(0);
   for (const CurvePlot::Curve& curve : plot.curves) {
@@ -232,22 +254,27 @@ std::string RenderCurves(const CurvePlot& plot) {
     }
   }
   const bool any = ys.high >= ys.low;
-  Axis y{0, any ? ys.high * 1.08 : 1, kBottom, kTop, any && ys.high > 3 * ys.low};
+  Axis y{0, any ? ys.high * 1.08 : 1, bottom, top, any && ys.high > 3 * ys.low};
   if (y.log) y.low = ys.low / 1.08;
   const Axis x{0, xs.high > 0 ? xs.high * 1.02 : 1, kLeft, kWidth - kRight, false};
 
-  Canvas canvas(kWidth, kHeight, plot.title);
+  Canvas canvas(kWidth, height, plot.title);
   canvas.Text("ink title", kLeft, 30, "start", plot.title);
   canvas.Text("soft", kLeft, 52, "start", plot.subtitle);
   DrawGrid(canvas, x, y);
-  DrawLegend(canvas, plot);
+  DrawLegend(canvas, plot, places);
+  double label_end = 0;  // labels that would meet stand below each other
+  int label_row = 0;
   for (const CurvePlot::Mark& mark : plot.marks) {
     if (!(mark.x >= x.low && mark.x <= x.high)) continue;
-    canvas.Line("mark", x.At(mark.x), kBottom, x.At(mark.x), kTop);
-    canvas.Text("marktext", x.At(mark.x) + 6, kTop + 12, "start", mark.label);
+    const double at = x.At(mark.x);
+    canvas.Line("mark", at, bottom, at, top);
+    label_row = at < label_end ? label_row + 1 : 0;
+    canvas.Text("marktext", at + 6, top + 12 + 16 * label_row, "start", mark.label);
+    label_end = at + 14 + 6.8 * static_cast<double>(mark.label.size());
   }
   for (const CurvePlot::Curve& curve : plot.curves) DrawCurve(canvas, x, y, curve);
-  canvas.Text("soft", (x.from + x.to) / 2, kHeight - 18, "middle", plot.x_label);
+  canvas.Text("soft", (x.from + x.to) / 2, height - 18, "middle", plot.x_label);
   canvas.SidewaysText("soft", 20, (y.from + y.to) / 2, plot.y_label + (y.log ? " (log scale)" : ""));
   return canvas.Finish();
 }

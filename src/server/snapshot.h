@@ -10,30 +10,16 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
 #include "base/mmap.h"
 #include "base/status.h"
-#include "formats/tensor_file.h"
+#include "engine/model_identity.h"
 #include "model/model.h"
 #include "server/session.h"
-#include "text/tokenizer.h"
 
 namespace ballast::server {
-
-// Which model computed a cache: of the same file, in the same way.
-struct ModelIdentity {
-  uint64_t low = 0, high = 0;  // XXH3-128 of metadata, vocabulary, tensors and a sample of their bytes
-  std::string name;
-  Compute compute = Compute::kFast;
-  friend bool operator==(const ModelIdentity& a, const ModelIdentity& b) {
-    return a.low == b.low && a.high == b.high && a.compute == b.compute;
-  }
-};
-ModelIdentity IdentifyModel(const TensorFile& file, const Tokenizer& tokenizer, const ModelConfig& config,
-                            Compute compute, std::optional<DType> weights = std::nullopt);
 
 // Whose session it is, and what can be told of it without reading its body.
 struct SnapshotLabel {

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <regex>
 #include <string>
+#include <utility>
 
 namespace ballast {
 namespace {
@@ -92,6 +95,29 @@ TEST(Plot, HeatMapHasACellPerHead) {
   EXPECT_EQ(cells, 6u);
   EXPECT_THAT(svg, HasSubstr("layer 0, head 1: 0.500"));
   EXPECT_THAT(RenderHeatMap(HeatPlot{}), HasSubstr("</svg>"));
+}
+
+// Long labels used to run out of the picture, and labels of neighbouring marks over each other.
+TEST(Curves, LabelsKeepOutOfEachOthersWay) {
+  CurvePlot plot;
+  for (int i = 0; i < 4; ++i) {
+    plot.curves.push_back({"a policy with rather a long name " + std::to_string(i), i, {{0, 1}, {1000, 2}}});
+  }
+  plot.marks = {{100, "cache of 128 full"}, {150, "trained length"}, {900, "far away"}};
+  const std::string svg = RenderCurves(plot);
+  std::smatch match;
+  std::map<std::string, std::pair<double, double>> places;  // label -> x, y
+  const std::regex text(
+      "<text class=\"[a-z ]*\" x=\"([0-9.]+)\" y=\"([0-9.]+)\" text-anchor=\"start\">([^<]*)<");
+  for (std::sregex_iterator it(svg.begin(), svg.end(), text), end; it != end; ++it) {
+    places[(*it)[3]] = {std::stod((*it)[1]), std::stod((*it)[2])};
+  }
+  for (const CurvePlot::Curve& curve : plot.curves) {
+    EXPECT_LT(places[curve.label].first + 6.4 * static_cast<double>(curve.label.size()), 860) << curve.label;
+  }
+  EXPECT_GT(places[plot.curves[3].label].second, places[plot.curves[0].label].second);
+  EXPECT_GT(places["trained length"].second, places["cache of 128 full"].second + 10);
+  EXPECT_EQ(places["far away"].second, places["cache of 128 full"].second);
 }
 
 }  // namespace

@@ -64,8 +64,9 @@ TEST(Rollover, NllIsThatOfTheDefinition) {
   }
   EXPECT_NEAR(run->mean_nll, sum / 59, 1e-4);
   EXPECT_NEAR(run->perplexity, std::exp(sum / 59), 1e-2);
-  EXPECT_EQ(run->tail_tokens, 47);
-  EXPECT_NEAR(run->tail_perplexity, std::exp(tail / 47), 1e-2);
+  ASSERT_NE(run->Tail(12), nullptr);  // where eviction starts
+  EXPECT_EQ(run->Tail(12)->count, 47);
+  EXPECT_NEAR(run->Tail(12)->perplexity(), std::exp(tail / 47), 1e-2);
   EXPECT_EQ(run->evicted_tokens, 48);
   EXPECT_EQ(run->sinks, 2);
   EXPECT_EQ(run->context, 12);
@@ -167,39 +168,60 @@ TEST(Rollover, ProgressCountsUpAndInterrupts) {
   }
 }
 
-TEST(NllStats, BlocksCountPredictedPositions) {
-  NllStats stats(1500);
-  // Value i predicts position i + 1: 1.0 in the first block, 2.0 in the second, 3.0 after.
-  for (int i = 0; i < 2100; ++i) stats.Add(i + 1 < 1024 ? 1 : i + 1 < 2048 ? 2 : 3);
-  const std::vector<PerplexityBlock> blocks = stats.Blocks();
-  ASSERT_EQ(blocks.size(), 3u);
-  for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(blocks[i].from, static_cast<int64_t>(i) * 1024);
-    EXPECT_NEAR(blocks[i].perplexity, std::exp(1.0 + static_cast<double>(i)), 1e-9);
-  }
-  EXPECT_EQ(blocks[0].to, 1024);
-  EXPECT_EQ(blocks[2].to, 2101);
-  EXPECT_EQ(stats.tail_count(), 600);
-  EXPECT_NEAR(stats.tail_mean(), (547 * 2.0 + 53 * 3.0) / 600, 1e-12);
-  EXPECT_NEAR(stats.mean(), (1023 * 1.0 + 1024 * 2.0 + 53 * 3.0) / 2100, 1e-12);
-}
-
-// The picture's bins stay few however long the text, and their weighted mean stays the mean.
-TEST(NllStats, CurveStaysSmall) {
-  for (const int n : {1, 31, 32, 2047, 2048, 100000}) {
-    NllStats stats(0);
-    for (int i = 0; i < n; ++i) stats.Add(0.001 * (i % 1000));
-    const std::vector<PerplexityBlock> curve = stats.Curve();
-    EXPECT_LE(curve.size(), 32u);
-    double sum = 0;
-    int64_t at = 0;
-    for (const PerplexityBlock& b : curve) {
-      EXPECT_EQ(b.from, at);
-      at = b.to;
-      sum += std::log(b.perplexity) * static_cast<double>(b.to - std::max<int64_t>(b.from, 1));
+// A run that was saved goes on bit for bit, whatever came between.
+TEST(Rollover, ResumedItIsTheSameRun) {
+  const LoadedModel& loaded = *TheTiny().loaded;
+  const std::vector<Token> tokens = testing::RandomTokens(500, TheTiny().network.spec().vocab, 6);
+  for (const Policy policy : {Policy::kSinks, Policy::kDense, Policy::kRecompute}) {
+    const int64_t context = policy == Policy::kDense ? 500 : 24;
+    RolloverOptions options = F32Options(policy, context, 4, 16);
+    options.per_token = false;
+    options.block = 64;
+    options.tails = {24, 100};
+    const auto whole = RunTiny(tokens, options);
+    ASSERT_TRUE(whole.ok()) << whole.status().message();
+    std::vector<std::vector<uint8_t>> saved;
+    options.checkpoints.every = 96;
+    options.checkpoints.identity =
+        IdentifyModel(*loaded.file, *loaded.tokenizer, loaded.model->config(), Compute::kF32);
+    options.checkpoints.save = [&](std::span<const uint8_t> image) {
+      saved.emplace_back(image.begin(), image.end());
+      return Status();
+    };
+    ASSERT_TRUE(RunTiny(tokens, options).ok());
+    ASSERT_EQ(saved.size(), 6u);  // five on the way, one at the end
+    for (const std::vector<uint8_t>& image : std::vector(saved)) {
+      options.checkpoints.resume = image;
+      const auto run = RunTiny(tokens, options);
+      ASSERT_TRUE(run.ok()) << run.status().message();
+      EXPECT_GT(run->resumed_at, 0);
+      EXPECT_EQ(run->mean_nll, whole->mean_nll);
+      ASSERT_EQ(run->blocks.size(), whole->blocks.size());
+      for (size_t i = 0; i < run->blocks.size(); ++i) {
+        EXPECT_EQ(run->blocks[i].perplexity, whole->blocks[i].perplexity);
+        EXPECT_GT(run->blocks[i].rss_bytes, 0);
+      }
+      for (const int64_t tail : options.tails) {
+        EXPECT_EQ(run->Tail(tail)->sum, whole->Tail(tail)->sum);
+        EXPECT_EQ(run->Tail(tail)->batches, whole->Tail(tail)->batches);
+      }
+      EXPECT_EQ(run->evicted_tokens, whole->evicted_tokens);
     }
-    EXPECT_EQ(at, n + 1);
-    EXPECT_NEAR(sum / n, stats.mean(), 1e-9);
+    const std::vector<uint8_t> first = saved.front();
+    options.checkpoints.resume = first;
+    std::vector<Token> other = tokens;
+    other[10] = (other[10] + 1) % TheTiny().network.spec().vocab;
+    EXPECT_THAT(RunTiny(other, options).status().message(), HasSubstr("checkpoint: text"));
+    options.tails = {25, 100};
+    EXPECT_THAT(RunTiny(tokens, options).status().message(), HasSubstr("checkpoint: sums"));
+    options.tails = {24, 100};
+    options.stream.pinned = 3;
+    if (policy != Policy::kRecompute) {
+      EXPECT_THAT(RunTiny(tokens, options).status().message(), HasSubstr("stream snapshot: options"));
+    }
+    options.stream.pinned = 4;
+    options.checkpoints.identity.low ^= 1;
+    EXPECT_THAT(RunTiny(tokens, options).status().message(), HasSubstr("stream snapshot: model"));
   }
 }
 
