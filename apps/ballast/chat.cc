@@ -76,6 +76,7 @@ Status ChatSession::AfterReply(Result<Conversation::Reply> reply) {
   tokens_out += static_cast<int64_t>(reply->generated.tokens.size());
   const StopReason reason = reply->generated.reason;
   if (reason == StopReason::kInterrupted) Note(edited ? "[stopped; Ctrl-C again leaves]" : "[stopped]");
+  if (reason == StopReason::kCollapsed) Warn(std::string(chat->guard().StoppedStatus().message()));
   if (reason == StopReason::kBudget && edited) {
     Note(fmt::format("[cut after {} tokens; -n sets the limit]", reply->generated.tokens.size()));
   }
@@ -162,11 +163,14 @@ struct ChatFlags {
   SamplingFlags sampling;
   std::string system;
   std::string chat_format;
+  std::string on_collapse = "warn";
   CLI::Option* system_option = nullptr;
 };
 
 int Chat(const ChatFlags& flags) {
   if (Status status = CheckSamplingFlags(flags.sampling); !status.ok()) return Fail(status);
+  Result<OnCollapse> on_collapse = ParseOnCollapse(flags.on_collapse);
+  if (!on_collapse.ok()) return Fail(on_collapse.status());
   Result<std::string> policy = OnePolicy(flags.common);
   if (!policy.ok()) return Fail(policy.status());
   Result<StreamOptions> stream = MakeStreamOptions(flags.common, *policy);
@@ -180,6 +184,7 @@ int Chat(const ChatFlags& flags) {
   options.sampling = flags.sampling;
   options.format = *format;
   options.pin_system = flags.common.pin_system;
+  options.on_collapse = *on_collapse;
   options.system = flags.system_option->count() > 0 ? flags.system
                                                     : DefaultSystemText(*format, ChatTemplate(*loaded->file));
   Result<std::unique_ptr<Conversation>> chat = Conversation::Create(*loaded, options);
@@ -201,7 +206,8 @@ int Chat(const ChatFlags& flags) {
                         {{"position", s.position()},
                          {"evicted_tokens", s.evicted()},
                          {"sinks", s.pinned()},
-                         {"context", s.context()}}}};
+                         {"context", s.context()},
+                         {"health", session.chat->guard().Json()}}}};
   const Status printed = PrintJson(document);
   return printed.ok() ? code : Fail(printed);
 }
@@ -220,6 +226,7 @@ Runner AddChat(CLI::App& app) {
       ->type_name("NAME")
       ->group(group);
   AddCommonFlags(*chat, flags->common);
+  AddCollapseFlag(*chat, flags->on_collapse);
   AddSamplingFlags(*chat, flags->sampling);
   chat->footer(
       "When stdin is not a terminal, every line is a message; replies go to stdout.\n"

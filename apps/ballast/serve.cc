@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "app.h"
+#include "collapse.h"
 #include "server/engine_service.h"
 #include "server/http_server.h"
 #include "service_manager.h"
@@ -37,6 +38,7 @@ struct ServeFlags {
   std::string api_key_file;
   std::vector<std::string> cors_origins, allowed_hosts;
   std::string model_id, chat_format, evict = "token", log_format = "text";
+  std::string on_collapse = "warn";
   std::string sessions_dir;
   double sessions_quota = 8;  // GiB
   int max_sessions = 64, max_queue = 256, max_active = 32, max_connections = 4096;
@@ -68,6 +70,7 @@ Status CheckFlags(const ServeFlags& f) {
   if (f.log_format != "text" && f.log_format != "json") {
     return Status::Expected(Code::kUsage, "--log-format", "text or json", "\"" + f.log_format + "\"");
   }
+  BALLAST_RETURN_IF_ERROR(ParseOnCollapse(f.on_collapse).status());
   if (!f.chat_format.empty()) BALLAST_RETURN_IF_ERROR(ParseChatFormat(f.chat_format).status());
   return Status();
 }
@@ -108,6 +111,7 @@ Result<EngineServiceOptions> MakeServiceOptions(const ServeFlags& flags, const s
   options.threads = flags.common.threads;
   options.pin_system = flags.common.pin_system;
   options.evict = flags.evict == "turn" ? server::Evict::kTurn : server::Evict::kToken;
+  BALLAST_ASSIGN_OR_RETURN(options.on_collapse, ParseOnCollapse(flags.on_collapse));
   const LoadOptions load = MakeLoadOptions(flags.common);
   options.compute = load.compute;
   options.weights = load.weights;
@@ -294,6 +298,7 @@ Runner AddServe(CLI::App& app) {
   AddHttpFlags(*serve, *flags);
   AddSessionFlags(*serve, *flags);
   AddCommonFlags(*serve, flags->common);
+  AddCollapseFlag(*serve, flags->on_collapse);
   serve->footer(
       "Clients of the OpenAI API change one base URL:\n\n"
       "  ballast serve --sessions-dir ~/.local/state/ballast\n"

@@ -167,7 +167,8 @@ bool EngineCore::AfterStep(Job& job, const Batch::Entry& entry) {
   if (watchers_.Watches(*job.slot)) watchers_.Fed(*job.slot, entry, n);
   CountFed(session, n);
   SampleSinkMass(entry);
-  if (job.state == Job::State::kDecode) return true;
+  TellMonitor(job, entry);
+  if (job.state == Job::State::kDecode) return MindHealth(job);
   if (job.state == Job::State::kClose) {
     CloseReply(job);
     Finish(job, job.generation->out().reason == StopReason::kBudget ? Finish::kLength : Finish::kStop);
@@ -177,7 +178,7 @@ bool EngineCore::AfterStep(Job& job, const Batch::Entry& entry) {
   job.receiver->OnProgress(job.fed, static_cast<int64_t>(job.plan.tokens.size()));
   if (job.fed < static_cast<int64_t>(job.plan.tokens.size())) return false;
   StartReply(job);
-  return true;
+  return MindHealth(job);
 }
 
 void EngineCore::CountFed(const Session& session, int64_t n) {
@@ -287,6 +288,7 @@ void EngineCore::Count() {
   if (options_.counters == nullptr) return;
   counted_ = Clock::now();
   EngineCounters& c = *options_.counters;
+  int64_t suspect = 0, collapsed = 0;
   int64_t active = 0, idle = 0, spilled = 0, sinks = 0, window = 0, capacity = 0, bytes = 0, longest = 0;
   const auto add = [&](const Slot& slot) {
     if (slot.session == nullptr) {
@@ -294,6 +296,9 @@ void EngineCore::Count() {
       return;
     }
     ++(slot.job != nullptr ? active : idle);
+    const Health health = slot.session->monitor().verdict().state;
+    suspect += health == Health::kSuspect;
+    collapsed += health == Health::kCollapsed;
     const Stream& stream = slot.session->stream();
     const int64_t pinned = std::min(stream.pinned(), stream.position());
     sinks += pinned;
@@ -311,6 +316,8 @@ void EngineCore::Count() {
   c.kv_capacity_cells = capacity;
   c.kv_bytes = bytes;
   c.stream_position_max = longest;
+  c.sessions_suspect = suspect;
+  c.sessions_collapsed = collapsed;
   c.sessions_active = active;
   c.sessions_idle = idle;
   c.sessions_spilled = spilled;

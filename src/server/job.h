@@ -45,6 +45,8 @@ struct Job {
   std::vector<Token> begin_owed;
   TurnLog::State begin_turns;
 
+  bool collapsed = false;  // its stream did so in this step, and nothing was done about it yet
+
   // The reply.
   std::optional<Sampler> sampler;
   std::unique_ptr<Generation> generation;
