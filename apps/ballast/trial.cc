@@ -32,7 +32,8 @@ json AlarmJson(const Alarm& alarm, int64_t context) {
           {"reason", AilmentName(alarm.reason)},
           {"after_roll_over", alarm.position - context},
           {"loop_period", alarm.loop_period},
-          {"loop_share", std::round(alarm.loop_share * 1000) / 1000}};
+          {"loop_share", std::round(alarm.loop_share * 1000) / 1000},
+          {"loop_tokens", alarm.loop_tokens}};
 }
 
 // Under a policy that keeps the sinks nothing but a loop is a reason to cry.

@@ -56,7 +56,7 @@ struct Watched {
     if (verdict.state != Health::kCollapsed || was == Health::kCollapsed) return false;
     const Loop loop = FindLoop(newest.view());
     run.alarms.push_back(
-        {index, stream->position() - 1, verdict.since, verdict.reason, loop.period, loop.share});
+        {index, stream->position() - 1, verdict.since, verdict.reason, loop.period, loop.share, loop.tokens});
     return true;
   }
 };
@@ -88,7 +88,13 @@ Loop FindLoop(std::span<const Token> tokens) {
       same += tokens[static_cast<size_t>(i)] == tokens[static_cast<size_t>(i - period)];
     }
     const double share = static_cast<double>(same) / static_cast<double>(n);
-    if (share > best.share) best = {period, share};
+    if (share > best.share) best = {period, share, 0};
+  }
+  int64_t same = 0;
+  for (int64_t back = 1; back + best.period <= size && best.period > 0; ++back) {
+    same +=
+        tokens[static_cast<size_t>(size - back)] == tokens[static_cast<size_t>(size - back - best.period)];
+    if (same * 5 >= back * 4) best.tokens = back;
   }
   return best;
 }

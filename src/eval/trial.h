@@ -31,6 +31,7 @@ struct Alarm {
   // alarm of repetition is confirmed when at least 7 in 10 do.
   int64_t loop_period = 0;
   double loop_share = 0;
+  int64_t loop_tokens = 0;  // since the loop began to repeat itself: how late an alarm of repetition came
 };
 inline constexpr double kConfirmedLoop = 0.7;
 
@@ -67,11 +68,12 @@ struct FreeTrialOptions : TrialOptions {
 Result<TrialRun> RunFreeTrial(const Model& model, const Tokenizer& tokenizer, ThreadPool& pool,
                               const FreeTrialOptions& options);
 
-// The period from 1 to 128 at which most of the newest 128 of `tokens` equal the token that much earlier, and
-// the share that does.
+// The period from 1 to 128 at which most of the newest 128 of `tokens` equal the token that much earlier; the
+// share that does; and of how many newest tokens, as many as possible, at least 4 in 5 do.
 struct Loop {
   int64_t period = 0;
   double share = 0;
+  int64_t tokens = 0;
 };
 Loop FindLoop(std::span<const Token> tokens);
 

@@ -56,6 +56,7 @@ bool EngineCore::MindHealth(Job& job) {
     return false;
   }
   if (options_.counters != nullptr) ++options_.counters->rescues_ok;
+  watchers_.WentBack(*job.slot, 0);  // every cell is new
   job.slot->rescued_at = position;
   job.usage.warnings.push_back(
       "the text had collapsed (" + what +
