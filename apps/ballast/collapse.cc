@@ -80,18 +80,14 @@ void CollapseGuard::Watch(Stream& stream, GenerateOptions& options) {
 
 Result<bool> CollapseGuard::OnVerdict(Stream& stream, const Verdict& verdict) {
   const Health before = std::exchange(told_, verdict.state);
-  if (verdict.state != Health::kCollapsed || before == Health::kCollapsed) return true;
+  if (verdict.state != Health::kCollapsed) return true;
   if (action_ == OnCollapse::kStop) {
     stopped_ = true;
     return false;
   }
-  Warn("the text collapses, " + Describe(verdict));
-  const bool soon = rescued_at_ >= 0 && stream.position() - rescued_at_ < kRescueGap;
+  if (before != Health::kCollapsed) Warn("the text collapses, " + Describe(verdict));
   if (action_ == OnCollapse::kWarn || stream.policy() == Policy::kRecompute) return true;
-  if (soon) {
-    Warn("no rescue: the last one was only just now");
-    return true;
-  }
+  if (rescued_at_ >= 0 && stream.position() - rescued_at_ < kRescueGap) return true;
   // Encoding a loop again would only go on with it: the text goes on from before it.
   std::span<const Token> newest(newest_);
   if (verdict.reason == Ailment::kRepetition) {

@@ -8,8 +8,9 @@
 namespace ballast {
 namespace {
 
-// A row of logits is looked at for every so many entries of the vocabulary: 1% of a step at most.
-constexpr int64_t kEntriesPerLook = 32768;
+// One token in so many is looked at as there are this many entries in the vocabulary: a fraction of a percent
+// of a step, also where many streams share one.
+constexpr int64_t kEntriesPerLook = 12288;
 
 }  // namespace
 
@@ -98,7 +99,13 @@ void Monitor::Judge(int64_t tokens) {
     return;
   }
   quiet_ = 0;
-  if (verdict_.state == Health::kCollapsed) return;  // its first reason is the one to know
+  if (verdict_.state == Health::kCollapsed) {
+    // Its first reason is the one to know, unless one nearer to the cause comes: loops come and go, sinks do
+    // not.
+    const bool nearer = worst == Level::kFull && reason < verdict_.reason;
+    if (nearer) verdict_ = {Health::kCollapsed, reason, position_ - 1};
+    return;
+  }
   const bool alarm = crying_ >= kSustain || (worst == Level::kFull && reason == Ailment::kNonFinite);
   if (verdict_.state == Health::kOk) verdict_.since = position_ - 1;
   verdict_.state = alarm ? Health::kCollapsed : Health::kSuspect;

@@ -40,7 +40,7 @@ struct Watched {
   std::unique_ptr<Stream> stream;
   Monitor monitor;
   Newest newest;
-  Health before = Health::kOk;
+  Verdict before;
 
   // After a token was fed: notes extremes and a new alarm. True: it is a new one.
   bool Look(int64_t index, TrialRun& run) {
@@ -52,8 +52,9 @@ struct Watched {
       run.highest_rise =
           std::max(run.highest_rise, double{monitor.entropy().recent()} - double{monitor.entropy().usual()});
     }
-    const Health was = std::exchange(before, verdict.state);
-    if (verdict.state != Health::kCollapsed || was == Health::kCollapsed) return false;
+    const Verdict was = std::exchange(before, verdict);
+    if (verdict.state != Health::kCollapsed) return false;
+    if (was.state == Health::kCollapsed && was.reason == verdict.reason) return false;
     const Loop loop = FindLoop(newest.view());
     run.alarms.push_back(
         {index, stream->position() - 1, verdict.since, verdict.reason, loop.period, loop.share, loop.tokens});
@@ -146,7 +147,7 @@ Result<TrialRun> RunFedTrial(const Model& model, const Tokenizer& tokenizer, Thr
       BALLAST_RETURN_IF_ERROR(Rescue(*w.stream, plan, feed));
       kept = plan.sinks;
       w.monitor.Rescued();
-      w.before = Health::kOk;
+      w.before = Verdict();
       run.rescues.push_back(w.stream->position());
     }
     if (options.on_progress && !options.on_progress(w.stream->position(), source.size())) {

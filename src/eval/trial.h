@@ -24,7 +24,7 @@ namespace ballast {
 
 struct Alarm {
   int64_t stream = 0;
-  int64_t position = 0;  // of the token at which the verdict became kCollapsed
+  int64_t position = 0;  // of the token at which the verdict became kCollapsed, for this reason
   int64_t since = 0;     // first suspected
   Ailment reason = Ailment::kNone;
   // The newest 128 tokens as a loop: the period that most of them agree with, and the share that do. An

@@ -87,6 +87,8 @@ void EngineCore::Step() {
   for (size_t i = 0; i < entries.size(); ++i) {
     if (AfterStep(*owners[i], entries[i])) sampling.push_back(owners[i]);
   }
+  // A rescue steps the batch by itself, after which the entries' sink masses are no longer these.
+  std::erase_if(sampling, [this](Job* job) { return !MindHealth(*job); });
   SampleAll(sampling);
   std::erase_if(active_, [](const std::unique_ptr<Job>& job) { return job->slot == nullptr; });
 }
@@ -168,7 +170,7 @@ bool EngineCore::AfterStep(Job& job, const Batch::Entry& entry) {
   CountFed(session, n);
   SampleSinkMass(entry);
   TellMonitor(job, entry);
-  if (job.state == Job::State::kDecode) return MindHealth(job);
+  if (job.state == Job::State::kDecode) return true;
   if (job.state == Job::State::kClose) {
     CloseReply(job);
     Finish(job, job.generation->out().reason == StopReason::kBudget ? Finish::kLength : Finish::kStop);
@@ -178,7 +180,7 @@ bool EngineCore::AfterStep(Job& job, const Batch::Entry& entry) {
   job.receiver->OnProgress(job.fed, static_cast<int64_t>(job.plan.tokens.size()));
   if (job.fed < static_cast<int64_t>(job.plan.tokens.size())) return false;
   StartReply(job);
-  return MindHealth(job);
+  return true;
 }
 
 void EngineCore::CountFed(const Session& session, int64_t n) {

@@ -18,17 +18,17 @@ void EngineCore::TellMonitor(Job& job, const Batch::Entry& entry) {
   monitor.Fed(session.stream().position(), static_cast<int64_t>(entry.tokens.size()), entry.sink_mass,
               entry.layer_stride);
   const Verdict& now = monitor.verdict();
-  if (now.state != Health::kCollapsed || before.state == Health::kCollapsed) return;
-  job.collapsed = true;
+  if (now.state != Health::kCollapsed) return;
+  if (before.state == Health::kCollapsed && before.reason == now.reason) return;
   if (options_.counters != nullptr) ++options_.counters->alarms[static_cast<size_t>(now.reason)];
 }
 
-// What the operator asked to be done about a stream that has just collapsed. True: the reply's next token may
-// be drawn; false: the request is over.
+// What the operator asked to be done about a stream that has collapsed. True: the reply's next token may be
+// drawn; false: the request is over.
 bool EngineCore::MindHealth(Job& job) {
-  if (!std::exchange(job.collapsed, false)) return true;
   Session& session = *job.slot->session;
   const Verdict verdict = session.monitor().verdict();
+  if (verdict.state != Health::kCollapsed || job.generation->over()) return true;
   const std::string what =
       std::string(AilmentName(verdict.reason)) + " since position " + std::to_string(verdict.since);
   const int64_t position = session.stream().position();
@@ -40,7 +40,7 @@ bool EngineCore::MindHealth(Job& job) {
   }
   switch (action) {
     case OnCollapse::kWarn:
-      job.usage.warnings.push_back("the text collapses: " + what);
+      if (!std::exchange(job.warned, true)) job.usage.warnings.push_back("the text collapses: " + what);
       return true;
     case OnCollapse::kStop:
       if (options_.counters != nullptr) ++options_.counters->stopped;

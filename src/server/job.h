@@ -45,7 +45,7 @@ struct Job {
   std::vector<Token> begin_owed;
   TurnLog::State begin_turns;
 
-  bool collapsed = false;  // its stream did so in this step, and nothing was done about it yet
+  bool warned = false;  // that the stream has collapsed
 
   // The reply.
   std::optional<Sampler> sampler;

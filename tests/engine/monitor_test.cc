@@ -81,7 +81,7 @@ TEST(SinkPart, LargeStepsAreAsGoodAsSmallOnes) {
   std::mt19937 random(2);
   SinkPart part;
   for (int64_t t = 0; t < 100000; t += 128) {
-    part.Add(NoisyShare(random, t), 128);
+    part.Add(NoisyShare(random, t + 127), 128);
     ASSERT_EQ(part.level(), Level::kNone) << t;
   }
   part.Add(0, 128);
@@ -200,6 +200,19 @@ TEST_F(MonitorTest, ALoopIsCalledALoopAndTheAlarmEndsWithIt) {
   EXPECT_EQ(monitor.verdict().state, Health::kCollapsed) << "an alarm is not dropped at the first other word";
   for (const Token token : text) say(token, true);
   EXPECT_EQ(monitor.verdict().state, Health::kOk);
+}
+
+TEST_F(MonitorTest, ALoopThatThenLosesItsSinksIsCalledByTheCause) {
+  Monitor monitor(*model_);
+  const std::vector<float> logits(64, 0.0F), here(3 * 4, 0.3F), gone(3 * 4, 0.0F);
+  for (int64_t t = 0; t < 400; ++t) {
+    monitor.Drawn(logits, static_cast<Token>(t % 5));
+    monitor.Fed(t + 1, 1, t < 250 ? here.data() : gone.data(), 4);
+    if (t == 249) EXPECT_EQ(monitor.verdict().reason, Ailment::kRepetition);
+  }
+  EXPECT_EQ(monitor.verdict().state, Health::kCollapsed);
+  EXPECT_EQ(monitor.verdict().reason, Ailment::kSinkLoss);
+  EXPECT_GE(monitor.verdict().since, 250);
 }
 
 TEST_F(MonitorTest, AStateTakenOverGoesOnAsTheOriginal) {

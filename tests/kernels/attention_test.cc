@@ -43,7 +43,7 @@ class SpanStore {
   KvSpan At(int64_t first_position, bool pinned) const {
     KvSpan span = span_;
     span.first_position = first_position;
-    span.pinned = pinned;
+    span.pinned = span.counted = pinned;
     return span;
   }
 
