@@ -46,7 +46,7 @@ def test_a_loop_is_named_so():
                       "--json", "--on-collapse", "stop")
     assert outcome.code == 5
     assert outcome.json["usage"]["ballast"]["health"]["reason"] == "repetition"
-    assert outcome.json["tokens_out"] < 257
+    assert outcome.json["tokens_out"] < 300
 
 
 def test_a_chat_is_rescued_too():
@@ -78,8 +78,8 @@ def test_a_trial_tells_when_and_why(tmp_path):
 def test_a_trial_of_streams_that_write(tmp_path):
     openings = tmp_path / "openings"
     openings.write_text("Once upon a time\n\nThe sea\n")
-    run = ballast("trial", "--streams", 2, "--length", 120, "-f", openings, "-c", 48, "--policy", "window", "--json",
+    run = ballast("trial", "--streams", 2, "--length", 200, "-f", openings, "-c", 48, "--policy", "window", "--json",
                   "--temp", 1, "-s", 1, "-t", 1).json
-    assert run["tokens"] == 240
+    assert run["tokens"] == 400
     assert sorted(alarm["stream"] for alarm in run["alarms"] if alarm["reason"] == "sink loss") == [0, 1]
     refused(ballast("trial", "--streams", 2), 2, "-f")

@@ -84,7 +84,7 @@ TEST(SinkPart, LargeStepsAreAsGoodAsSmallOnes) {
     part.Add(NoisyShare(random, t + 127), 128);
     ASSERT_EQ(part.level(), Level::kNone) << t;
   }
-  part.Add(0, 128);
+  for (int i = 0; i < 4; ++i) part.Add(0, 128);
   EXPECT_EQ(part.level(), Level::kFull);
 }
 
@@ -93,6 +93,14 @@ TEST(SinkPart, AModelThatRestsNothingOnItsFirstTokensHasNothingToLose) {
   for (int i = 0; i < 1000; ++i) part.Add(0.004F, 1);
   for (int i = 0; i < 1000; ++i) part.Add(0, 1);
   EXPECT_EQ(part.level(), Level::kNone);
+}
+
+TEST(SinkPart, AttentionSpreadEvenlyOverAGrowingCacheIsNoLoss) {
+  SinkPart part;
+  for (int64_t t = 4; t < 50000; ++t) {
+    part.Add(4 / static_cast<float>(t), 1);
+    ASSERT_EQ(part.level(), Level::kNone) << t;
+  }
 }
 
 TEST(EntropyPart, NoiseIsNotCollapseAndAFlatDistributionIs) {
@@ -208,7 +216,9 @@ TEST_F(MonitorTest, ALoopThatThenLosesItsSinksIsCalledByTheCause) {
   for (int64_t t = 0; t < 400; ++t) {
     monitor.Drawn(logits, static_cast<Token>(t % 5));
     monitor.Fed(t + 1, 1, t < 250 ? here.data() : gone.data(), 4);
-    if (t == 249) EXPECT_EQ(monitor.verdict().reason, Ailment::kRepetition);
+    if (t == 249) {
+      EXPECT_EQ(monitor.verdict().reason, Ailment::kRepetition);
+    }
   }
   EXPECT_EQ(monitor.verdict().state, Health::kCollapsed);
   EXPECT_EQ(monitor.verdict().reason, Ailment::kSinkLoss);
