@@ -418,7 +418,7 @@ TEST_P(AttentionTest, AFlatTailBehindASinkKeepsItsMass) {
     // And apart: the sink mass is the sink's share.
     KvSpan sink = call.spans[0], tail = call.spans[0];
     sink.count = 1;
-    sink.pinned = true;
+    sink.pinned = sink.counted = true;
     tail.count = kTail;
     tail.first_position = 1;
     tail.k.data += KvRowBytes(kv, kDim);
