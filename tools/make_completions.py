@@ -18,6 +18,7 @@ CHOICES = {
     "--evict": "token turn",
     "--kv": "q8 f16 f32",
     "--log-format": "text json",
+    "--on-collapse": "warn stop rescue",
     "--policy": "sinks window dense recompute",
     "--reference": "dense sinks recompute window",
     "--weights": "stored q8 q4",

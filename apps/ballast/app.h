@@ -192,6 +192,7 @@ Runner AddStreamEval(CLI::App& app);
 Runner AddInspect(CLI::App& app);
 Runner AddBench(CLI::App& app);
 Runner AddServe(CLI::App& app);
+Runner AddTrial(CLI::App& app);
 
 }  // namespace ballast::app
 

@@ -77,6 +77,7 @@ Status ChatSession::AfterReply(Result<Conversation::Reply> reply) {
   tokens_out += static_cast<int64_t>(reply->generated.tokens.size());
   const StopReason reason = reply->generated.reason;
   if (reason == StopReason::kInterrupted) Note(edited ? "[stopped; Ctrl-C again leaves]" : "[stopped]");
+  if (reason == StopReason::kCollapsed) Warn(std::string(chat->guard().StoppedStatus().message()));
   if (reason == StopReason::kBudget && edited) {
     Note(fmt::format("[cut after {} tokens; -n sets the limit]", reply->generated.tokens.size()));
   }
@@ -164,11 +165,14 @@ struct ChatFlags {
   SamplingFlags sampling;
   std::string system;
   std::string chat_format;
+  std::string on_collapse = "warn";
   CLI::Option* system_option = nullptr;
 };
 
 int Chat(ChatFlags& flags) {
   if (Status status = CheckSamplingFlags(flags.sampling); !status.ok()) return Fail(status);
+  Result<OnCollapse> on_collapse = ParseOnCollapse(flags.on_collapse);
+  if (!on_collapse.ok()) return Fail(on_collapse.status());
   Result<std::string> policy = OnePolicy(flags.common);
   if (!policy.ok()) return Fail(policy.status());
   if (Status status = ApplyProfile(flags.profile, flags.common); !status.ok()) return Fail(status);
@@ -182,6 +186,7 @@ int Chat(ChatFlags& flags) {
   options.stream = *stream;
   options.sampling = flags.sampling;
   options.pin_system = flags.common.pin_system;
+  options.on_collapse = *on_collapse;
   options.system = flags.system_option->count() > 0 ? flags.system : prompter->default_system();
   Result<std::unique_ptr<Conversation>> chat = Conversation::Create(*loaded, *prompter, options);
   if (!chat.ok()) return Fail(chat.status());
@@ -202,7 +207,8 @@ int Chat(ChatFlags& flags) {
                         {{"position", s.position()},
                          {"evicted_tokens", s.evicted()},
                          {"sinks", s.pinned()},
-                         {"context", s.context()}}}};
+                         {"context", s.context()},
+                         {"health", session.chat->guard().Json()}}}};
   const Status printed = PrintJson(document);
   return printed.ok() ? code : Fail(printed);
 }
@@ -222,6 +228,7 @@ Runner AddChat(CLI::App& app) {
       ->group(group);
   AddCommonFlags(*chat, flags->common);
   AddProfileFlags(*chat, flags->profile);
+  AddCollapseFlag(*chat, flags->on_collapse);
   AddSamplingFlags(*chat, flags->sampling);
   chat->footer(
       "When stdin is not a terminal, every line is a message; replies go to stdout.\n"

@@ -77,9 +77,11 @@ Status Completion::Feed(const std::vector<Token>& tokens) {
     ShowProgress(position, done, count);
     return !Interrupted();
   };
+  options.on_row = [&](const Stream::Row& row) { guard_.OnRow(row); };
   const Status status = stream_.Append(tokens, options);
   const int64_t fed = stream_.position() - position;
   fed_bytes_ = read_bytes_;
+  guard_.Saw(std::span(tokens).first(static_cast<size_t>(std::min(fed, count))));
   for (int64_t i = 0; i < std::min(fed, count); ++i) sampler_.Observe(tokens[static_cast<size_t>(i)]);
   outcome_.tokens_in += fed;
   outcome_.prompt_seconds += std::chrono::duration<double>(Clock::now() - began).count();
@@ -117,6 +119,7 @@ Status Completion::Generate(int64_t max_tokens) {
   options.stops = options_.stops;
   options.on_text = [this](std::string_view text) { return output_.Show(text); };
   options.on_token = [](Token) { return !Interrupted(); };
+  guard_.Watch(stream_, options);
   const auto began = Clock::now();
   const int64_t position = stream_.position();
   Result<Generated> generated = ballast::Generate(stream_, tokenizer_, sampler_, options);
@@ -127,6 +130,7 @@ Status Completion::Generate(int64_t max_tokens) {
   BALLAST_RETURN_IF_ERROR(output_.status());
   BALLAST_RETURN_IF_ERROR(generated.status());
   outcome_.reason = generated->reason;
+  if (generated->reason == StopReason::kCollapsed) return guard_.StoppedStatus();
   return generated->reason == StopReason::kInterrupted ? Status(Code::kInterrupted, "interrupted") : Status();
 }
 

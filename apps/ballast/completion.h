@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app.h"
+#include "collapse.h"
 #include "engine/generate.h"
 #include "prompt_feed.h"
 
@@ -54,11 +55,13 @@ struct CompletionOptions {
 
 class Completion {
  public:
-  Completion(CompletionOptions options, const Tokenizer& tokenizer, Stream& stream, Sampler& sampler)
+  Completion(CompletionOptions options, const Tokenizer& tokenizer, Stream& stream, Sampler& sampler,
+             CollapseGuard& guard)
       : options_(std::move(options)),
         tokenizer_(tokenizer),
         stream_(stream),
         sampler_(sampler),
+        guard_(guard),
         cutter_(tokenizer),
         output_(options_.json, &outcome_) {}
 
@@ -81,6 +84,7 @@ class Completion {
   const Tokenizer& tokenizer_;
   Stream& stream_;
   Sampler& sampler_;
+  CollapseGuard& guard_;
   TextCutter cutter_;
   Outcome outcome_;
   Output output_;

@@ -52,13 +52,15 @@ Status Conversation::MakeStream() {
                               fmt::format("{}", context), "a larger -c, or a shorter system prompt");
     }
   }
-  if (stream_ != nullptr && stream_->pinned() == plan.pinned) {
+  // A rescue may have made another of the stream's policy.
+  if (stream_ != nullptr && stream_->pinned() == plan.pinned && stream_->policy() == plan.policy) {
     stream_->Reset();
   } else {
     // Only a stream that could be made replaces the old one; untouched memory costs nothing meanwhile.
     BALLAST_ASSIGN_OR_RETURN(stream_, Stream::Create(*loaded_.model, *loaded_.pool, plan));
   }
   sink_rows_ = 0;
+  guard_ = std::make_unique<CollapseGuard>(options_.on_collapse, loaded_, plan.pinned);
   return MakeFreshSampler();
 }
 
@@ -114,6 +116,7 @@ Status Conversation::Feed(const std::vector<Token>& tokens, const Hooks& hooks) 
   Stream::AppendOptions options;
   options.on_row = [&](const Stream::Row& row) {
     if (row_index++ >= total - kSinkRows && row.sink_mass != nullptr) KeepSinkMass(row);
+    guard_->OnRow(row);
   };
   options.on_step = [&](int64_t done) {
     if (hooks.on_prefill) hooks.on_prefill(done, total);
@@ -121,6 +124,7 @@ Status Conversation::Feed(const std::vector<Token>& tokens, const Hooks& hooks) 
   };
   BALLAST_RETURN_IF_ERROR(stream_->Append(tokens, options));
   for (Token token : tokens) sampler_->Observe(token);
+  guard_->Saw(tokens);
   for (double& mass : sink_mass_) mass /= static_cast<double>(std::max<int64_t>(1, sink_rows_));
   return Status();
 }
@@ -211,6 +215,7 @@ Result<Conversation::Reply> Conversation::GenerateReply(const Hooks& hooks) {
   options.stops.insert(options.stops.end(), more.begin(), more.end());
   options.on_text = hooks.on_text;
   options.on_token = [](Token) { return !Interrupted(); };
+  guard_->Watch(*stream_, options);
   Turn turn;
   turn.begin = stream_->position();
   Reply reply;
@@ -230,6 +235,7 @@ Status Conversation::CloseTurn(Turn& turn, const Generated& generated) {
   if (!end) return Status();
   BALLAST_RETURN_IF_ERROR(stream_->Append({&*end, 1}));
   sampler_->Observe(*end);
+  guard_->Saw({&*end, 1});
   turn.tokens.push_back(*end);
   return Status();
 }

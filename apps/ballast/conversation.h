@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "app.h"
+#include "collapse.h"
 #include "engine/chat_prompter.h"
 #include "engine/generate.h"
 #include "text/chat_format.h"
@@ -30,6 +31,7 @@ class Conversation {
     SamplingFlags sampling;
     std::string system;
     bool pin_system = false;
+    OnCollapse on_collapse = OnCollapse::kWarn;
   };
   struct Hooks {
     std::function<bool(std::string_view text)> on_text;
@@ -67,6 +69,7 @@ class Conversation {
 
   const Stream& stream() const { return *stream_; }
   const Sampler& sampler() const { return *sampler_; }
+  const CollapseGuard& guard() const { return *guard_; }
   // The conversation's; a sampler made for a restarted stream derives its own from it.
   uint64_t seed() const { return *options_.sampling.options.seed; }
   const Options& options() const { return options_; }
@@ -102,6 +105,7 @@ class Conversation {
   Options options_;
   const ChatPrompter prompter_;
   std::unique_ptr<Stream> stream_;
+  std::unique_ptr<CollapseGuard> guard_;
   std::unique_ptr<Sampler> sampler_;  // has seen what the stream was fed since it was last empty
   uint64_t restarts_ = 0;             // samplers made after the first one
   std::vector<ChatMessage> dropped_;  // older turns that this stream was not fed

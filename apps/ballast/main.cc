@@ -115,6 +115,7 @@ int Dispatch(int argc, char** argv) {
   app.set_help_flag("-h,--help", "Print this help");
   app.footer("`ballast COMMAND --help` says more.");
   const std::vector<std::pair<std::string, Runner>> commands = {
+<<<<<<< HEAD
       {"chat", AddChat(app)},
       {"run", AddRun(app)},
       {"eval", AddEval(app)},
@@ -124,6 +125,11 @@ int Dispatch(int argc, char** argv) {
       {"serve", AddServe(app)},
       {"calibrate", AddCalibrate(app)},
       {"streameval", AddStreamEval(app)},
+=======
+      {"chat", AddChat(app)},   {"run", AddRun(app)},         {"eval", AddEval(app)},
+      {"probe", AddProbe(app)}, {"inspect", AddInspect(app)}, {"bench", AddBench(app)},
+      {"trial", AddTrial(app)}, {"serve", AddServe(app)},
+>>>>>>> monitor
   };
   app.require_subcommand(0, 1);
   try {

@@ -28,6 +28,7 @@ struct RunFlags {
   RivalFlag file{.variable = "BALLAST_FILE"};
   std::string system;
   std::string chat_format;
+  std::string on_collapse = "warn";
   int64_t on_idle = 0;  // ms; 0: off
   bool stats = false;
   bool chat = false;
@@ -44,6 +45,8 @@ const char* ReasonName(StopReason reason) {
       return "length";
     case StopReason::kInterrupted:
       return "interrupted";
+    case StopReason::kCollapsed:
+      return "collapsed";
   }
   return "";
 }
@@ -66,7 +69,7 @@ void PrintStats(const Outcome& outcome, const Stream& stream) {
 }
 
 nlohmann::json RunJson(const Outcome& o, const Loaded& loaded, const Stream& stream, uint64_t seed,
-                       const char* reason) {
+                       const char* reason, const nlohmann::json& health) {
   return {{"model",
            {{"name", loaded.model->config().name}, {"architecture", loaded.model->config().architecture}}},
           {"text", ValidUtf8(o.text)},
@@ -81,7 +84,8 @@ nlohmann::json RunJson(const Outcome& o, const Loaded& loaded, const Stream& str
              {{"position", stream.position()},
               {"evicted_tokens", stream.evicted()},
               {"sinks", stream.pinned()},
-              {"context", stream.context()}}}}},
+              {"context", stream.context()},
+              {"health", health}}}}},
           {"kv_bytes", stream.kv_bytes()},
           {"seconds", o.prompt_seconds + o.reply_seconds},
           {"seed", seed}};
@@ -89,7 +93,7 @@ nlohmann::json RunJson(const Outcome& o, const Loaded& loaded, const Stream& str
 
 // The last words: what was shown is whole, figures when asked for, and the exit code.
 int Finish(const RunFlags& flags, const Outcome& outcome, const Loaded& loaded, const Stream& stream,
-           uint64_t seed, Status status) {
+           uint64_t seed, const CollapseGuard& guard, Status status) {
   const bool failed = !status.ok() && status.code() != Code::kInterrupted;
   if (!flags.common.json && !outcome.ends_line && StdoutIsTerminal()) {
     const Status newline = Print("\n");
@@ -102,8 +106,9 @@ int Finish(const RunFlags& flags, const Outcome& outcome, const Loaded& loaded, 
   }
   // What was generated is not lost to a failure, e.g. a dense cache that is full.
   if (flags.common.json && (!failed || outcome.tokens_out > 0)) {
-    const char* reason = failed ? "error" : ReasonName(outcome.reason);
-    const Status printed = PrintJson(RunJson(outcome, loaded, stream, seed, reason));
+    const bool error = failed && status.code() != Code::kGate;
+    const char* reason = error ? "error" : ReasonName(outcome.reason);
+    const Status printed = PrintJson(RunJson(outcome, loaded, stream, seed, reason, guard.Json()));
     if (!printed.ok()) status = printed;
   }
   if (!status.ok()) return Fail(status);
@@ -159,6 +164,7 @@ Status CheckFlags(const RunFlags& flags) {
                             "give one with --system TEXT");
   }
   BALLAST_RETURN_IF_ERROR(CheckChatFormatName(flags.chat_format));
+  BALLAST_RETURN_IF_ERROR(ParseOnCollapse(flags.on_collapse).status());
   return CheckSamplingFlags(flags.sampling);
 }
 
@@ -169,13 +175,14 @@ int RunCompletion(const RunFlags& flags, const Loaded& loaded, const StreamOptio
   WarnBeyondTraining(**stream);
   Result<Sampler> sampler = MakeSampler(flags.sampling, loaded, (*stream)->context());
   if (!sampler.ok()) return Fail(sampler.status());
+  CollapseGuard guard(*ParseOnCollapse(flags.on_collapse), loaded, options.pinned);
   Completion completion({flags.sampling.max_tokens, flags.sampling.stops, flags.on_idle, flags.common.json},
-                        *loaded.tokenizer, **stream, *sampler);
+                        *loaded.tokenizer, **stream, *sampler, guard);
   Status status = source.fd < 0 ? completion.FromText(flags.prompt.value)
                                 : completion.FromDescriptor(source.fd, source.bytes, source.name);
   Outcome outcome = completion.Done();
   if (status.code() == Code::kInterrupted) outcome.reason = StopReason::kInterrupted;
-  return Finish(flags, outcome, loaded, **stream, sampler->seed(), status);
+  return Finish(flags, outcome, loaded, **stream, sampler->seed(), guard, status);
 }
 
 int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& stream_options,
@@ -192,6 +199,7 @@ int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& st
   options.stream = stream_options;
   options.sampling = flags.sampling;
   options.pin_system = flags.common.pin_system;
+  options.on_collapse = *ParseOnCollapse(flags.on_collapse);
   options.system = flags.system_option->count() > 0 ? flags.system : prompter->default_system();
   Result<std::unique_ptr<Conversation>> chat = Conversation::Create(loaded, *prompter, options);
   if (!chat.ok()) return Fail(chat.status());
@@ -220,13 +228,15 @@ int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& st
     outcome.prompt_seconds = reply->prompt_seconds;
     outcome.reply_seconds = reply->reply_seconds;
     outcome.reason = reply->generated.reason;
+    if (status.ok() && outcome.reason == StopReason::kCollapsed) status = (*chat)->guard().StoppedStatus();
   } else {
     const bool answering = answered_from >= 0;
     outcome.tokens_in = (answering ? answered_from : position()) - began_at;
     outcome.tokens_out = answering ? position() - answered_from : 0;
     if (status.code() == Code::kInterrupted) outcome.reason = StopReason::kInterrupted;
   }
-  return Finish(flags, outcome, loaded, (*chat)->stream(), (*chat)->sampler().seed(), status);
+  return Finish(flags, outcome, loaded, (*chat)->stream(), (*chat)->sampler().seed(), (*chat)->guard(),
+                status);
 }
 
 int Run(RunFlags& flags) {
@@ -271,6 +281,7 @@ Runner AddRun(CLI::App& app) {
       ->group(group);
   AddCommonFlags(*run, flags->common);
   AddProfileFlags(*run, flags->profile);
+  AddCollapseFlag(*run, flags->on_collapse);
   AddFlag(*run, "--stats", "STATS", flags->stats, "Tokens, speed, evictions and memory on stderr")
       ->group("Output");
   AddSamplingFlags(*run, flags->sampling);

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "app.h"
+#include "collapse.h"
 #include "engine/choose_chat.h"
 #include "profile.h"
 #include "server/engine_service.h"
@@ -40,6 +41,7 @@ struct ServeFlags {
   std::string api_key_file;
   std::vector<std::string> cors_origins, allowed_hosts;
   std::string model_id, chat_format, evict = "token", log_format = "text";
+  std::string on_collapse = "warn";
   std::string sessions_dir;
   double sessions_quota = 8;  // GiB
   int max_sessions = 64, max_queue = 256, max_active = 32, max_connections = 4096;
@@ -72,6 +74,7 @@ Status CheckFlags(const ServeFlags& f) {
     return Status::Expected(Code::kUsage, "--log-format", "text or json", "\"" + f.log_format + "\"");
   }
   BALLAST_RETURN_IF_ERROR(CheckChatFormatName(f.chat_format));
+  BALLAST_RETURN_IF_ERROR(ParseOnCollapse(f.on_collapse).status());
   return Status();
 }
 
@@ -111,6 +114,7 @@ Result<EngineServiceOptions> MakeServiceOptions(const ServeFlags& flags, const s
   options.threads = flags.common.threads;
   options.pin_system = flags.common.pin_system;
   options.evict = flags.evict == "turn" ? server::Evict::kTurn : server::Evict::kToken;
+  BALLAST_ASSIGN_OR_RETURN(options.on_collapse, ParseOnCollapse(flags.on_collapse));
   const LoadOptions load = MakeLoadOptions(flags.common);
   options.compute = load.compute;
   options.weights = load.weights;
@@ -300,6 +304,7 @@ Runner AddServe(CLI::App& app) {
   AddSessionFlags(*serve, *flags);
   AddCommonFlags(*serve, flags->common);
   AddProfileFlags(*serve, flags->profile);
+  AddCollapseFlag(*serve, flags->on_collapse);
   serve->footer(
       "Clients of the OpenAI API change one base URL:\n\n"
       "  ballast serve --sessions-dir ~/.local/state/ballast\n"

@@ -12,6 +12,7 @@ Result<KvCache> KvCache::Create(const CachePlan& plan, const std::vector<LayerSh
   for (const LayerShape& l : layers) {
     const Layout layout = l.local_window > 0 ? Layout{0, l.local_window} : plan.layout;
     cache.layouts_.push_back(layout);
+    cache.watched_.push_back(l.local_window > 0 ? 0 : plan.watched);
     shapes.push_back({l.kv_heads, l.head_dim, layout.pinned, layout.window});
   }
   cache.lost_.assign(layers.size(), 0);
@@ -37,9 +38,18 @@ KvCache::Spans KvCache::Visible(int layer, int64_t n, const KvBuffer& chunk_k,
                                 const KvBuffer& chunk_v) const {
   const Layout& law = layouts_[layer];
   Spans spans;
-  const auto add = [&spans](const KvBuffer& k, const KvBuffer& v, int64_t row, int64_t count, int64_t first,
-                            bool pinned) {
-    if (count > 0) spans.data[spans.count++] = KvSpan{k.View(row), v.View(row), count, first, pinned};
+  const auto put = [&spans](const KvBuffer& k, const KvBuffer& v, int64_t row, int64_t count, int64_t first,
+                            bool pinned, bool counted) {
+    if (count <= 0) return;
+    spans.data[spans.count++] = KvSpan{k.View(row), v.View(row), count, first, pinned, counted};
+  };
+  const int64_t watched = watched_[static_cast<size_t>(layer)];
+  const auto add = [&](const KvBuffer& k, const KvBuffer& v, int64_t row, int64_t count, int64_t first,
+                       bool pinned) {
+    if (pinned) return put(k, v, row, count, first, true, true);
+    const int64_t apart = std::clamp<int64_t>(watched - first, 0, std::max<int64_t>(0, count));
+    put(k, v, row, apart, first, false, true);
+    put(k, v, row + apart, count - apart, first + apart, false, false);
   };
   const int64_t end = position_ + n;
   const KvStore::Part& sinks = store_.pinned(layer);

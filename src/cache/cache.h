@@ -50,11 +50,11 @@ class KvCache {
   // takes is the one its own law has just evicted). Otherwise it waits in the chunk.
   bool WritesInPlace(int layer, int64_t t, int64_t n) const { return n == 1 || t < layouts_[layer].pinned; }
 
-  // Spans of `layer` for a step of n tokens, in stream order: pinned, ring (at most two), chunk. `chunk_k/v`
-  // hold the rows [max(position(), pinned), position() + n) and may be empty when everything was written in
-  // place.
+  // Spans of `layer` for a step of n tokens, in stream order: pinned, ring (at most two), chunk; watched
+  // tokens that are not pinned are cut off into spans of their own while they are visible. `chunk_k/v` hold
+  // the rows [max(position(), pinned), position() + n) and may be empty when everything was written in place.
   struct Spans {
-    std::array<KvSpan, 4> data;
+    std::array<KvSpan, 6> data;
     int count = 0;
     std::span<const KvSpan> view() const { return {data.data(), static_cast<size_t>(count)}; }
   };
@@ -108,6 +108,7 @@ class KvCache {
  private:
   CachePlan plan_;
   std::vector<Layout> layouts_;
+  std::vector<int64_t> watched_;  // (layer): see CachePlan; none in layers with a window of their own
   KvStore store_;
   // First window position of `layer` whose rows are still what was written for it.
   int64_t FirstIntact(int layer) const;

@@ -56,6 +56,7 @@ Result<CachePlan> MakePlan(Policy policy, int64_t context, int64_t pinned) {
     pinned = std::min(pinned, context - 1);
   }
   plan.layout = Layout{pinned, context - pinned};
+  plan.watched = std::min(pinned > 0 ? pinned : kWatched, context - 1);
   return plan;
 }
 

@@ -23,10 +23,16 @@ enum class Policy : uint8_t {
 std::string_view PolicyName(Policy policy);
 Result<Policy> ParsePolicy(std::string_view name);  // kUsage
 
+// Tokens whose attention share is reported where none are pinned: as many as the default pins.
+inline constexpr int64_t kWatched = 4;
+
 struct CachePlan {
   Policy policy = Policy::kSinks;
   Layout layout;
   bool evicts = true;  // false: Append refuses what does not fit (dense)
+  // The first so many tokens' softmax share is reported as the sink mass, pinned or not, for as long as they
+  // are visible: a stream that loses its sinks can be seen to lose them.
+  int64_t watched = 0;
 };
 
 // `context` slots in all, the first `pinned` tokens kept (ignored by kWindow; kDense and kRecompute only

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/monitor.h"
 #include "engine/sampler.h"
 #include "engine/stop.h"
 #include "engine/stream.h"
@@ -19,7 +20,7 @@
 
 namespace ballast {
 
-enum class StopReason { kEndOfTurn, kStopString, kBudget, kInterrupted };
+enum class StopReason { kEndOfTurn, kStopString, kBudget, kInterrupted, kCollapsed };
 
 struct GenerateOptions {
   int64_t max_tokens = -1;          // -1: no limit; 0: nothing is generated
@@ -29,6 +30,11 @@ struct GenerateOptions {
   std::function<bool(std::string_view text)> on_text;
   // After each sampled token; false interrupts.
   std::function<bool(Token token)> on_token;
+  // Told of every sampled and (by Generate) fed token; may be null, else must outlive the generation.
+  Monitor* monitor = nullptr;
+  // Generate only: after each fed token, with what the monitor thinks. May replace the stream's state (see
+  // rescue.h), as long as there are logits. false ends the text with kCollapsed; an error ends Generate.
+  std::function<Result<bool>(const Verdict& verdict)> on_verdict;
 };
 
 struct Generated {

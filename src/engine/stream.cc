@@ -202,6 +202,29 @@ Status Stream::Import(State state, const uint8_t* rows) {
   return Status();
 }
 
+Status Stream::Repin(int64_t pinned) {
+  BALLAST_ASSIGN_OR_RETURN(const CachePlan plan, MakePlan(Policy::kSinks, context(), pinned));
+  if (plan_.policy == plan.policy && plan_.layout.pinned == pinned) {
+    Reset();
+    return Status();
+  }
+  BALLAST_ASSIGN_OR_RETURN(cache_, KvCache::Create(plan, model_.CacheShape(), cache_.type()));
+  plan_ = plan;
+  Reset();
+  return Status();
+}
+
+Status Stream::SkipTo(int64_t position) {
+  const int64_t now = cache_.position();
+  if (plan_.policy != Policy::kSinks || now != plan_.layout.pinned || position < now) {
+    return Status::Expected(Code::kInput, "skipping to position " + std::to_string(position),
+                            "a stream of its " + std::to_string(plan_.layout.pinned) + " pinned tokens",
+                            std::to_string(now) + " tokens");
+  }
+  if (position > now) cache_.JumpTo(position);
+  return Status();
+}
+
 void Stream::Reset() {
   cache_.Reset();
   history_.clear();

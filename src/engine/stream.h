@@ -73,6 +73,12 @@ class Stream {
   Status DropBefore(int64_t x);
   // Starts again, empty, with the same memory.
   void Reset();
+  // Starts again, empty, under kSinks with the same capacity and `pinned` tokens to keep, whatever the policy
+  // was. kUsage when so many leave no window, kInternal when there is no memory; nothing is changed then.
+  Status Repin(int64_t pinned);
+  // Goes on at stream position `position` as if everything between the pinned tokens and it had come and
+  // gone. kInput unless all pinned tokens and nothing else were fed, and `position` is not before them.
+  Status SkipTo(int64_t position);
 
   // Goes back to `position`, when the floor was `floor`, if that is exact: every token visible there still
   // has its rows. kInput otherwise, with nothing changed. logits() are empty afterwards, unless nothing was

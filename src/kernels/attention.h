@@ -39,7 +39,7 @@ struct AttentionQueries {
 };
 
 // One stream's attention in one layer. Writes out: (row, head, head_dim), and sink_mass: (row, head), the
-// softmax share of the pinned spans (0 without any).
+// softmax share of the counted spans, which are the pinned ones unless said otherwise (0 without any).
 struct AttentionJob {
   AttentionShape shape;
   AttentionQueries q;

@@ -219,7 +219,7 @@ HWY_NOINLINE void SoftmaxTile(const Item& item, const KeyBlock& keys, const Tile
       hn::Store(hn::Mul(hn::Load(d, s + i), hn::Load(d, tile.v_scale + i)), d, s + i);
     }
   }
-  MergeTile(item, item.spans[keys.span].pinned, first, queries, max, sum, keep, add);
+  MergeTile(item, item.spans[keys.span].counted, first, queries, max, sum, keep, add);
 }
 
 // acc[q][column + c] = keep * acc + add * sums[q][c] for `columns` columns.

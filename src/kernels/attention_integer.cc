@@ -286,7 +286,7 @@ HWY_NOINLINE void RunTile(const Item& item, const Block& block, int64_t first) {
     uint8_t* high = block.weights + q * kBlockKeys;
     StoreFactors64(w, high, high + kMaxTile * kBlockKeys);
   }
-  MergeTile(item, block.pinned, first, kTile, max, sum, keep, add);
+  MergeTile(item, item.spans[block.keys->span].counted, first, kTile, max, sum, keep, add);
   ValueTile<kTile>(item, block, first, keep, add);
 }
 

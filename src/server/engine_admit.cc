@@ -199,7 +199,10 @@ bool EngineCore::Fits(const Slot& slot, const Request& request, ApiError* error)
     return false;
   };
   if (chat != request.chat) return differs("session", chat ? "a chat" : "plain text");
-  if (request.policy && *request.policy != policy) return differs("policy", std::string(PolicyName(policy)));
+  // A rescue makes a session of policy sinks out of any other.
+  const bool rescued = here && slot.session->rescues() > 0;
+  if (request.policy && *request.policy != policy && !rescued)
+    return differs("policy", std::string(PolicyName(policy)));
   if (request.evict && *request.evict != evict) {
     return differs("evict", evict == Evict::kTurn ? "turn" : "token");
   }

@@ -89,6 +89,8 @@ void EngineCore::Step() {
   for (size_t i = 0; i < entries.size(); ++i) {
     if (AfterStep(*owners[i], entries[i])) sampling.push_back(owners[i]);
   }
+  // A rescue steps the batch by itself, after which the entries' sink masses are no longer these.
+  std::erase_if(sampling, [this](Job* job) { return !MindHealth(*job); });
   SampleAll(sampling);
   std::erase_if(active_, [](const std::unique_ptr<Job>& job) { return job->slot == nullptr; });
 }
@@ -169,6 +171,7 @@ bool EngineCore::AfterStep(Job& job, const Batch::Entry& entry) {
   if (watchers_.Watches(*job.slot)) watchers_.Fed(*job.slot, entry, n);
   CountFed(session, n);
   SampleSinkMass(entry);
+  TellMonitor(job, entry);
   if (job.state == Job::State::kDecode) return true;
   if (job.state == Job::State::kClose) {
     CloseReply(job);
@@ -289,6 +292,7 @@ void EngineCore::Count() {
   if (options_.counters == nullptr) return;
   counted_ = Clock::now();
   EngineCounters& c = *options_.counters;
+  int64_t suspect = 0, collapsed = 0;
   int64_t active = 0, idle = 0, spilled = 0, sinks = 0, window = 0, capacity = 0, bytes = 0, longest = 0;
   const auto add = [&](const Slot& slot) {
     if (slot.session == nullptr) {
@@ -296,6 +300,9 @@ void EngineCore::Count() {
       return;
     }
     ++(slot.job != nullptr ? active : idle);
+    const Health health = slot.session->monitor().verdict().state;
+    suspect += health == Health::kSuspect;
+    collapsed += health == Health::kCollapsed;
     const Stream& stream = slot.session->stream();
     const int64_t pinned = std::min(stream.pinned(), stream.position());
     sinks += pinned;
@@ -313,6 +320,8 @@ void EngineCore::Count() {
   c.kv_capacity_cells = capacity;
   c.kv_bytes = bytes;
   c.stream_position_max = longest;
+  c.sessions_suspect = suspect;
+  c.sessions_collapsed = collapsed;
   c.sessions_active = active;
   c.sessions_idle = idle;
   c.sessions_spilled = spilled;

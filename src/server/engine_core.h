@@ -3,7 +3,7 @@
 // Thread safety: every method on the engine's thread only (the constructor and destructor excepted).
 // Files: engine_core.cc (steps and cancellation), engine_reply.cc (sampling and endings), engine_admit.cc
 // (the queue, beginnings), engine_find.cc (which session answers), engine_sessions.cc (sessions come, sleep
-// and go), watch.h (the page's view).
+// and go), engine_health.cc (streams that collapse), watch.h (the page's view).
 #ifndef BALLAST_SERVER_ENGINE_CORE_H_
 #define BALLAST_SERVER_ENGINE_CORE_H_
 
@@ -95,6 +95,11 @@ class EngineCore {
   void UndoPrompt(Job& job);
   void SampleSinkMass(const Batch::Entry& entry);
   void Count();
+
+  // --- engine_health.cc
+  void TellMonitor(Job& job, const Batch::Entry& entry);
+  bool MindHealth(Job& job);
+  Status RescueSession(Session& session);
 
   // --- engine_reply.cc
   void StartReply(Job& job);

@@ -25,6 +25,7 @@ void EngineCore::StartReply(Job& job) {
     job.text += text;
     return true;
   };
+  options.monitor = &job.slot->session->monitor();
   job.generation = std::make_unique<Generation>(*loaded_.tokenizer, std::move(options));
   for (const Token token : job.slot->session->Newest(job.slot->session->stream().context())) {
     job.sampler->Observe(token);
@@ -75,7 +76,7 @@ void EngineCore::AfterSample(Job& job) {
   }
   if (!job.next.empty()) return;
   CloseReply(job);
-  Finish(job, Finish::kLength);
+  Finish(job, job.generation->out().reason == StopReason::kCollapsed ? Finish::kStop : Finish::kLength);
 }
 
 // The likeliest tokens of the model's own distribution.
@@ -126,6 +127,7 @@ void EngineCore::FillUsage(Job& job) const {
   job.usage.evicted_tokens = stream.evicted();
   job.usage.sinks = stream.pinned();
   job.usage.context = stream.context();
+  job.usage.health = job.slot->session->health();
   job.usage.session = job.slot->gone ? "" : job.slot->id;
 }
 

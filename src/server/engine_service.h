@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "engine/rescue.h"
 #include "engine/stream.h"
 #include "kernels/matmul.h"
 #include "server/metrics.h"
@@ -28,6 +29,8 @@ struct EngineServiceOptions {
   StreamOptions stream;     // of new sessions: context, pinned (sinks), kv, policy; `chunk` is ignored
   bool pin_system = false;  // of new sessions, also when a request does not ask for it
   Evict evict = Evict::kToken;
+  // Of a reply whose stream collapses. With kRescue one that only repeats itself is ended.
+  OnCollapse on_collapse = OnCollapse::kWarn;
   Compute compute = Compute::kFast;
   std::optional<DType> weights;  // LoadOptions::weights
   std::string chat_format;       // "": from the model's own template

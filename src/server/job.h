@@ -45,6 +45,8 @@ struct Job {
   std::vector<Token> begin_owed;
   TurnLog::State begin_turns;
 
+  bool warned = false;  // that the stream has collapsed
+
   // The reply.
   std::optional<Sampler> sampler;
   std::unique_ptr<Generation> generation;

@@ -28,12 +28,22 @@ int64_t Characters(const std::string& text) {
 
 }  // namespace
 
+json HealthJson(const HealthInfo& health) {
+  const Verdict& v = health.verdict;
+  const bool well = v.state == Health::kOk;
+  return {{"state", HealthName(v.state)},
+          {"reason", well ? json(nullptr) : json(AilmentName(v.reason))},
+          {"since", well ? json(nullptr) : json(v.since)},
+          {"rescues", health.rescues}};
+}
+
 json BallastJson(const Usage& usage) {
   return {{"position", usage.position},
           {"evicted_tokens", usage.evicted_tokens},
           {"sinks", usage.sinks},
           {"context", usage.context},
           {"session", usage.session.empty() ? json(nullptr) : json(usage.session)},
+          {"health", HealthJson(usage.health)},
           {"warnings", usage.warnings}};
 }
 
@@ -57,6 +67,7 @@ json ResponsesUsageJson(const Usage& usage) {
 
 void AddUsage(const Usage& usage, Usage* total) {
   total->completion_tokens += usage.completion_tokens;
+  if (usage.health.verdict.state > total->health.verdict.state) total->health = usage.health;
   for (const std::string& warning : usage.warnings) {
     if (std::find(total->warnings.begin(), total->warnings.end(), warning) == total->warnings.end()) {
       total->warnings.push_back(warning);
@@ -131,7 +142,8 @@ json CacheJson(const CacheView& view) {
           {"heads", view.heads},
           {"sink_mass", std::move(mass)},
           {"tokens_per_second", view.tokens_per_second},
-          {"surprise", view.surprise}};
+          {"surprise", view.surprise},
+          {"health", HealthJson(view.health)}};
 }
 
 json ModelJson(const Service::ModelInfo& model) {

@@ -5,6 +5,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -110,6 +111,24 @@ void CollectSessions(const EngineCounters& e, Families* out) {
   out->Counter("ballast_session_restores_total", restores, e.session_restores_failed, {{"result", "failed"}});
 }
 
+void CollectHealth(const EngineCounters& e, Families* out) {
+  const char* alarms = "Streams that were seen to collapse by reason";
+  for (int i = 1; i < kAilments; ++i) {
+    std::string reason(AilmentName(static_cast<Ailment>(i)));
+    std::replace(reason.begin(), reason.end(), ' ', '_');
+    std::replace(reason.begin(), reason.end(), '-', '_');
+    out->Counter("ballast_collapse_alarms_total", alarms, e.alarms[static_cast<size_t>(i)],
+                 {{"reason", reason}});
+  }
+  const char* actions = "What was done about a collapse";
+  out->Counter("ballast_collapse_actions_total", actions, e.rescues_ok, {{"action", "rescued"}});
+  out->Counter("ballast_collapse_actions_total", actions, e.rescues_failed, {{"action", "rescue_failed"}});
+  out->Counter("ballast_collapse_actions_total", actions, e.stopped, {{"action", "stopped"}});
+  const char* unwell = "Resident sessions that are not well";
+  out->Gauge("ballast_sessions_unwell", unwell, e.sessions_suspect, {{"state", "suspect"}});
+  out->Gauge("ballast_sessions_unwell", unwell, e.sessions_collapsed, {{"state", "collapsed"}});
+}
+
 void CollectHttp(const HttpCounters& h, Families* out) {
   out->Gauge("ballast_http_connections", "Open connections", h.connections);
   out->Counter("ballast_http_connections_total", "Connections accepted", h.connections_accepted);
@@ -152,6 +171,7 @@ class Metrics::Collector : public prometheus::Collectable {
     CollectRequests(metrics_.engine, &out);
     CollectCache(metrics_.engine, &out);
     CollectSessions(metrics_.engine, &out);
+    CollectHealth(metrics_.engine, &out);
     CollectHttp(metrics_.http, &out);
     const std::lock_guard lock(metrics_.mutex_);
     for (const auto& [key, count] : metrics_.requests_) {

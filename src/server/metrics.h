@@ -19,6 +19,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/monitor.h"
+
 namespace ballast::server {
 
 // A histogram of at most 15 bounds, ascending; a value on a bound is in the bucket below it.
@@ -61,6 +63,9 @@ struct EngineCounters {
   Counter session_restores_ok{0}, session_restores_failed{0};
   Counter input_truncations{0};  // requests of which a part was evicted before they were answered
   Counter nonfinite_logits{0};
+  std::array<Counter, kAilments> alarms{};               // by Ailment: streams that collapsed
+  Counter rescues_ok{0}, rescues_failed{0}, stopped{0};  // what was done about them
+  Gauge sessions_suspect{0}, sessions_collapsed{0};      // of the resident ones, now
   AtomicHistogram queue_seconds{0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60};
   AtomicHistogram step_seconds{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1};  // one batch step
   AtomicHistogram batch_streams{1, 2, 4, 8, 16, 32, 64};                                  // streams in a step

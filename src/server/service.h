@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cache/policy.h"
+#include "engine/monitor.h"
 #include "engine/sampler.h"
 #include "text/chat_format.h"
 #include "text/tokenizer.h"
@@ -35,14 +36,21 @@ struct ApiError {
   int retry_after = 0;                // seconds; 0: no such header
 };
 
+// What a session's monitor thinks, and how often the session was rescued.
+struct HealthInfo {
+  Verdict verdict;
+  int64_t rescues = 0;
+};
+
 struct Usage {
   int64_t prompt_tokens = 0;  // of this request's messages, cached ones included
   int64_t cached_tokens = 0;  // of those, already in the session
   int64_t completion_tokens = 0;
-  int64_t position = 0;               // tokens ever fed to the session
-  int64_t evicted_tokens = 0;         // of those, no longer visible
-  int64_t sinks = 0;                  // pinned tokens
-  int64_t context = 0;                // capacity
+  int64_t position = 0;        // tokens ever fed to the session
+  int64_t evicted_tokens = 0;  // of those, no longer visible
+  int64_t sinks = 0;           // pinned tokens
+  int64_t context = 0;         // capacity
+  HealthInfo health;
   std::string session;                // id; "" when the session was thrown away
   std::vector<std::string> warnings;  // e.g. that a part of what was just sent cannot be seen any more
 };
@@ -120,6 +128,7 @@ struct CacheView {
   int layers = 0, heads = 0;
   std::vector<float> sink_mass;  // (layer, head): mean over the tokens fed since the last view
   double tokens_per_second = 0;
+  HealthInfo health;
   double surprise = 0;  // bits: mean of -log2 p(token) over the fresh generated tokens; 0: none
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/rescue.h"
+
 namespace ballast::server {
 
 size_t Session::TurnCapacity(int64_t context) {
@@ -11,7 +13,10 @@ size_t Session::TurnCapacity(int64_t context) {
 }
 
 Session::Session(const Config& config, std::unique_ptr<Stream> stream)
-    : config_(config), stream_(std::move(stream)), turns_(TurnCapacity(stream_->context())) {
+    : config_(config),
+      stream_(std::move(stream)),
+      monitor_(stream_->model()),
+      turns_(TurnCapacity(stream_->context())) {
   pinned_ids_.assign(static_cast<size_t>(stream_->pinned()), 0);
   ring_ids_.assign(static_cast<size_t>(stream_->context()), 0);
 }
@@ -68,6 +73,17 @@ std::vector<Token> Session::Newest(int64_t n) const {
     out.push_back(ring_ids_[static_cast<size_t>(t % stream_->context())]);
   }
   return out;
+}
+
+Status Session::Rescue(int64_t pinned, Token bos, const std::function<Status(std::span<const Token>)>& feed) {
+  const RescuePlan plan = PlanRescue(*stream_, pinned_ids_, Newest(kRescueTokens), pinned, bos);
+  BALLAST_RETURN_IF_ERROR(ballast::Rescue(*stream_, plan, feed));
+  pinned_ids_ = plan.sinks;
+  config_.stream.policy = stream_->policy();
+  config_.stream.pinned = stream_->pinned();
+  monitor_.Rescued();
+  ++rescues_;
+  return Status();
 }
 
 Status Session::RollBackTo(size_t index) {

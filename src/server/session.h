@@ -8,12 +8,14 @@
 #define BALLAST_SERVER_SESSION_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "engine/monitor.h"
 #include "engine/stream.h"
 #include "server/prompt_plan.h"
 #include "server/service.h"
@@ -69,6 +71,16 @@ class Session {
   // Goes back to a position and floor within the open turn's beginning. kInput when that is not exact.
   Status RollBackTo(int64_t position, int64_t floor);
 
+  // How the stream fares; told of every token that is fed or drawn.
+  Monitor& monitor() { return monitor_; }
+  const Monitor& monitor() const { return monitor_; }
+  HealthInfo health() const { return {monitor_.verdict(), rescues_}; }
+  // Encodes the newest tokens again behind sinks (engine/rescue.h); the session streams with pinned sinks
+  // from then on, whatever its policy was. After an error nobody knows what the stream holds.
+  Status Rescue(int64_t pinned, Token bos, const std::function<Status(std::span<const Token>)>& feed);
+  int64_t rescues() const { return rescues_; }
+  void set_rescues(int64_t rescues) { rescues_ = rescues; }
+
   // Told once, with the next reply.
   bool TakeCutNotice() { return std::exchange(cut_, false); }
   void NoteCut() { cut_ = true; }
@@ -101,6 +113,8 @@ class Session {
 
   Config config_;
   std::unique_ptr<Stream> stream_;
+  Monitor monitor_;
+  int64_t rescues_ = 0;
   TurnLog turns_;
   std::vector<Token> owed_;
   std::vector<Token> pinned_ids_;  // (pinned), by position

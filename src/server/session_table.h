@@ -34,8 +34,9 @@ struct Slot {
   SnapshotLabel label;
   bool dirty = false;  // the memory is newer than the file
   bool saving = false, restoring = false;
-  bool gone = false;    // deleted: not in the table any more
-  int64_t version = 0;  // counts changes, so that a save knows whether it is still the newest
+  int64_t rescued_at = 0;  // stream position of the last rescue, if there was one
+  bool gone = false;       // deleted: not in the table any more
+  int64_t version = 0;     // counts changes, so that a save knows whether it is still the newest
   Clock::time_point used{};
   Clock::time_point no_save_before{};  // after a save that failed
 

@@ -41,6 +41,20 @@ struct SnapshotHeader {
 static_assert(std::is_trivially_copyable_v<SnapshotHeader>);
 static_assert(sizeof(SnapshotHeader) <= kSnapshotHeaderBytes);
 
+// How the stream fared, at the end of the header's block. Files from before there was a monitor have zeros.
+struct MonitorRecord {
+  float share_recent, share_usual;
+  int64_t share_learnt;
+  float entropy_recent, entropy_usual;
+  int64_t entropy_learnt;
+  int64_t since, rescues;
+  uint8_t state, reason, present, unused[5];
+  uint64_t check;  // XXH3-64 of all before it
+};
+static_assert(std::is_trivially_copyable_v<MonitorRecord>);
+constexpr size_t kMonitorAt = kSnapshotHeaderBytes - sizeof(MonitorRecord);
+static_assert(sizeof(SnapshotHeader) <= kMonitorAt);
+
 // Where the parts of a file of this header lie.
 struct Sections {
   uint64_t turns, lost, pinned_ids, ring_ids, logits, rows, check, end;
@@ -82,6 +96,46 @@ void Seal(std::span<uint8_t> image, const Sections& s) {
 
 void SealHeader(SnapshotHeader& h) { h.check = XXH3_64bits(&h, offsetof(SnapshotHeader, check)); }
 
+MonitorRecord RecordMonitor(const Session& session) {
+  const Monitor::State state = session.monitor().state();
+  MonitorRecord r;
+  std::memset(&r, 0, sizeof(r));
+  r.share_recent = state.sinks.recent;
+  r.share_usual = state.sinks.usual;
+  r.share_learnt = state.sinks.learnt;
+  r.entropy_recent = state.entropy.recent;
+  r.entropy_usual = state.entropy.usual;
+  r.entropy_learnt = state.entropy.learnt;
+  r.since = state.verdict.since;
+  r.rescues = session.rescues();
+  r.state = static_cast<uint8_t>(state.verdict.state);
+  r.reason = static_cast<uint8_t>(state.verdict.reason);
+  r.present = 1;
+  r.check = XXH3_64bits(&r, offsetof(MonitorRecord, check));
+  return r;
+}
+
+// All zeros, or a record with its own checksum.
+Result<MonitorRecord> ReadMonitor(std::span<const uint8_t> header) {
+  MonitorRecord r;
+  std::memcpy(&r, header.data() + kMonitorAt, sizeof(r));
+  const auto bytes = header.subspan(kMonitorAt, sizeof(r));
+  const bool none = std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; });
+  if (none || (r.present == 1 && r.check == XXH3_64bits(&r, offsetof(MonitorRecord, check)))) return r;
+  return Damaged("monitor", "its checksum", "another");
+}
+
+Status RestoreMonitor(Session& session, const MonitorRecord& r) {
+  if (r.present == 0) return Status();
+  if (r.rescues < 0) return Damaged("monitor", "0 or more rescues", std::to_string(r.rescues));
+  Monitor::State state;
+  state.sinks = {r.share_recent, r.share_usual, r.share_learnt};
+  state.entropy = {r.entropy_recent, r.entropy_usual, r.entropy_learnt};
+  state.verdict = {static_cast<Health>(r.state), static_cast<Ailment>(r.reason), r.since};
+  session.set_rescues(r.rescues);
+  return session.monitor().Import(state);
+}
+
 // A header that can be trusted as far as sums of its own numbers go.
 Result<SnapshotHeader> CheckHeader(std::span<const uint8_t> bytes, uint64_t file_bytes) {
   if (bytes.size() < kSnapshotHeaderBytes) {
@@ -97,10 +151,11 @@ Result<SnapshotHeader> CheckHeader(std::span<const uint8_t> bytes, uint64_t file
   if (h.check != XXH3_64bits(&h, offsetof(SnapshotHeader, check)) || h.header_bytes != sizeof(h)) {
     return Damaged("header", "its checksum", "another");
   }
-  const auto rest = bytes.subspan(sizeof(h), kSnapshotHeaderBytes - sizeof(h));
+  const auto rest = bytes.subspan(sizeof(h), kMonitorAt - sizeof(h));
   if (std::any_of(rest.begin(), rest.end(), [](uint8_t b) { return b != 0; })) {
     return Damaged("header", "zeros after it", "other bytes");
   }
+  BALLAST_RETURN_IF_ERROR(ReadMonitor(bytes).status());
   const bool sane = h.context >= 1 && h.context <= kMaxContext && h.pinned >= 0 && h.pinned < h.context &&
                     h.row_bytes <= kMaxFile && h.layers <= 4096 && h.vocab <= (1u << 30) &&
                     h.turn_count <= h.turn_capacity && h.turn_capacity <= (1u << 20) &&
@@ -227,6 +282,8 @@ Result<Arena> EncodeSnapshot(const Session& session, const SnapshotLabel& label,
   BALLAST_ASSIGN_OR_RETURN(Arena image, Arena::Allocate(at.end));
   uint8_t* out = image.data();
   std::memcpy(out, &h, sizeof(h));
+  const MonitorRecord monitor = RecordMonitor(session);
+  std::memcpy(out + kMonitorAt, &monitor, sizeof(monitor));
   const TurnLog::State log = session.turns().state();
   WriteVector(log.turns, out + at.turns);
   WriteVector(stream.cache().state().lost, out + at.lost);
@@ -296,6 +353,8 @@ Result<std::unique_ptr<Session>> DecodeSnapshot(std::span<const uint8_t> image, 
     return Damaged("shape", "that of this model's cache", "another");
   }
   BALLAST_RETURN_IF_ERROR(Fill(*session, h, image));
+  BALLAST_ASSIGN_OR_RETURN(const MonitorRecord monitor, ReadMonitor(image));
+  BALLAST_RETURN_IF_ERROR(RestoreMonitor(*session, monitor));
   Stream::State state;
   state.cache = {h.position, h.floor, ReadVector<int64_t>(image, at.lost, h.layers)};
   const bool recompute = config.stream.policy == Policy::kRecompute;

@@ -1,10 +1,10 @@
 // Snapshots: a session as bytes of a size that its configuration alone decides, and back, exactly.
 //
-// File: header (SnapshotHeader), turns, lost rows per layer, pinned ids, ring ids, logits, rows of the cache
-// (see KvCache::ExportRows), then XXH3-128 of all before it. Little-endian, as the machine. Rows that are not
-// in use are zero, so that they are holes in the file. Thread safety: pure functions. Invariants: 1. nothing
-// of a live session changes before length, header, checksum and model identity are verified. 2. Restored, a
-// session goes on bit for bit as the original would have.
+// File: header (SnapshotHeader and the monitor's record), turns, lost rows per layer, pinned ids, ring ids,
+// logits, rows of the cache (see KvCache::ExportRows), then XXH3-128 of all before it. Little-endian, as the
+// machine. Rows that are not in use are zero, so that they are holes in the file. Thread safety: pure
+// functions. Invariants: 1. nothing of a live session changes before length, header, checksum and model
+// identity are verified. 2. Restored, a session goes on bit for bit as the original would have.
 #ifndef BALLAST_SERVER_SNAPSHOT_H_
 #define BALLAST_SERVER_SNAPSHOT_H_
 

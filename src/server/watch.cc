@@ -122,6 +122,7 @@ CacheView Watchers::Make(Watcher& w) const {
   const int64_t from = w.ever ? std::min(w.position, v.position) : 0;
   for (int64_t t = from; t < std::min(v.sinks, v.position); ++t) show(t);
   for (int64_t t = std::max({from, v.start, v.sinks}); t < v.position; ++t) show(t);
+  v.health = session.health();
   v.layers = stream.model().config().layers;
   v.heads = stream.model().config().heads;
   for (const double mass : w.sink_mass) {

@@ -39,7 +39,8 @@ struct KvSpan {
   KvRows v;
   int64_t count = 0;
   int64_t first_position = 0;
-  bool pinned = false;  // pinned rows are scored with the query rotated to its in-cache position
+  bool pinned = false;    // pinned rows are scored with the query rotated to its in-cache position
+  bool counted = pinned;  // their softmax share is the sink mass
 };
 
 }  // namespace ballast

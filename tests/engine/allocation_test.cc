@@ -6,6 +6,7 @@
 #include <new>
 
 #include "engine/batch.h"
+#include "engine/monitor.h"
 #include "support/tiny_llama.h"
 
 namespace {
@@ -62,6 +63,7 @@ TEST(Allocation, ATokenOfAWarmStreamAsksForNoMemory) {
   const std::vector<Token> tokens = RandomTokens(200, 64, 1);
   Batch batch(**model, pool);
   std::vector<Batch::Entry> entries(2);
+  Monitor monitor(**model);
   const auto step = [&](size_t i) {
     ASSERT_TRUE(streams[0]->Append(std::span(tokens).subspan(i, 1)).ok());
     for (size_t e = 0; e < 2; ++e) {
@@ -70,6 +72,8 @@ TEST(Allocation, ATokenOfAWarmStreamAsksForNoMemory) {
       entries[e].logits = true;
     }
     batch.Step(entries);
+    monitor.Drawn(streams[1]->logits(), tokens[i]);
+    monitor.Fed(streams[1]->position(), 1, entries[0].sink_mass, entries[0].layer_stride);
   };
   for (size_t i = 0; i < 100; ++i) step(i);  // past roll-over several times
   g_counting = true;

@@ -43,7 +43,7 @@ class SpanStore {
   KvSpan At(int64_t first_position, bool pinned) const {
     KvSpan span = span_;
     span.first_position = first_position;
-    span.pinned = pinned;
+    span.pinned = span.counted = pinned;
     return span;
   }
 
@@ -418,7 +418,7 @@ TEST_P(AttentionTest, AFlatTailBehindASinkKeepsItsMass) {
     // And apart: the sink mass is the sink's share.
     KvSpan sink = call.spans[0], tail = call.spans[0];
     sink.count = 1;
-    sink.pinned = true;
+    sink.pinned = sink.counted = true;
     tail.count = kTail;
     tail.first_position = 1;
     tail.k.data += KvRowBytes(kv, kDim);

@@ -214,6 +214,46 @@ TEST_P(Ops, LogSumExpOfAWholeVocabularyKeepsItsTail) {
   EXPECT_NEAR(LogSumExp(x.data(), 1 << 18), 1.5 + 18 * std::log(2.0), 2e-6);
 }
 
+TEST_P(Ops, LogitStatsAreThoseOfTheDefinition) {
+  for (int64_t n : kSizes) {
+    auto x = Normal(n, 4, 12);
+    if (n > 3) x[n / 2] = -kInf;  // absent: a model may bar a token of its own
+    double largest = -kInf, weights = 0, sum = 0, squares = 0, count = 0, entropy = 0;
+    for (float v : x) largest = std::max<double>(largest, v);
+    for (float v : x) weights += std::exp(v - largest);
+    for (float v : x) {
+      if (std::isinf(v)) continue;
+      const double p = std::exp(v - largest) / weights;
+      if (p > 0) entropy -= p * std::log(p);
+      sum += v;
+      squares += static_cast<double>(v) * v;
+      count += 1;
+    }
+    const LogitStats got = DescribeLogits(x.data(), n);
+    ASSERT_TRUE(got.finite) << n;
+    EXPECT_FLOAT_EQ(got.largest, static_cast<float>(largest)) << n;
+    EXPECT_NEAR(got.log_sum_exp, largest + std::log(weights), 1e-4) << n;
+    EXPECT_NEAR(got.entropy, entropy, 1e-4) << n;
+    EXPECT_NEAR(got.mean, sum / count, 1e-3) << n;
+    EXPECT_NEAR(got.deviation, std::sqrt(std::max(0.0, squares / count - sum * sum / count / count)), 2e-3)
+        << n;
+  }
+}
+
+TEST_P(Ops, LogitStatsNoticeAnyBrokenLogit) {
+  for (int64_t n : kSizes) {
+    for (int64_t at = 0; at < n; at += std::max<int64_t>(1, n / 9)) {
+      for (float broken : {std::numeric_limits<float>::quiet_NaN(), kInf}) {
+        auto x = Normal(n, 4, 13);
+        x[at] = broken;
+        EXPECT_FALSE(DescribeLogits(x.data(), n).finite) << n << " " << at << " " << broken;
+      }
+    }
+    const std::vector<float> none(n, -kInf);
+    EXPECT_FALSE(DescribeLogits(none.data(), n).finite) << n;
+  }
+}
+
 TEST_P(Ops, ArgMaxTakesTheLowestOfEquals) {
   for (int64_t n : kSizes) {
     auto x = Normal(n, 1, 10);

@@ -65,7 +65,12 @@ class Session:
 
     def ballast(self):
         return {"position": self.position, "evicted_tokens": self.evicted, "sinks": self.sinks, "context": self.context,
-                "session": self.id, "warnings": []}
+                "session": self.id, "health": self.health(), "warnings": []}
+
+    def health(self):
+        if self.policy == "window" and self.evicted > 0:
+            return {"state": "collapsed", "reason": "sink loss", "since": self.context, "rescues": 0}
+        return {"state": "ok", "reason": None, "since": None, "rescues": 0}
 
     def info(self):
         return {"id": self.id, "state": "active" if self.busy else "idle", "policy": self.policy, "position": self.position,
@@ -85,7 +90,8 @@ class Session:
                 "live": min(position, self.sinks) + max(0, position - start), "evicted_tokens": self.evicted,
                 "write_slot": slot, "policy": self.policy, "fresh": fresh, "layers": LAYERS, "heads": HEADS,
                 "sink_mass": mass, "tokens_per_second": self.speed if self.busy else 0,
-                "surprise": sum(surprise) / len(surprise) if surprise and self.busy else 0, "broken": broken}
+                "surprise": sum(surprise) / len(surprise) if surprise and self.busy else 0, "broken": broken,
+                "health": self.health()}
 
 
 def sink_mass(layer, head, position):

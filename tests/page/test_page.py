@@ -263,6 +263,9 @@ def test_comparison_shows_the_collapse_beside_the_sinks(page, url):
              for lane in ("#lane-main", "#lane-shadow")]
     assert "keel" in lanes[0] and "keel" not in lanes[1]
     assert page.js("return document.querySelectorAll('#band .gauge:not([hidden])').length") == 2
+    health = [page.js(f"return document.querySelector('#band .gauge[data-policy={policy}] .health').textContent")
+              for policy in ("sinks", "window")]
+    assert health == ["", "collapsed: sink loss"]
 
 
 @mock_only

@@ -152,6 +152,8 @@ std::vector<double> Definition::Attend(int layer, const std::vector<double>& q) 
   const size_t l = static_cast<size_t>(layer);
   const int64_t last = static_cast<int64_t>(cache_.size()) - 1;
   const std::vector<double> query = Rotated(q, s.heads, last);
+  const int64_t watched =
+      pinned_ > 0 ? pinned_ : 4;  // without pinned tokens, the first 4 while they are kept
   std::vector<double> out(q.size());
   std::vector<std::vector<double>> keys;
   for (int64_t j = 0; j <= last; ++j)
@@ -172,7 +174,7 @@ std::vector<double> Definition::Attend(int layer, const std::vector<double>& q) 
     for (size_t j = 0; j < p.size(); ++j) {
       p[j] = std::exp(p[j] - top);
       total += p[j];
-      if (cache_[j].position < pinned_) pinned += p[j];
+      if (cache_[j].position < watched) pinned += p[j];
     }
     for (size_t j = 0; j < p.size(); ++j) {
       for (int d = 0; d < s.head_dim; ++d) {

@@ -61,7 +61,8 @@ class Definition {
   Definition(const TinyLlama& model, int64_t pinned, int64_t window);
   // Feeds one token and returns the logits after it. (vocab)
   std::vector<double> Feed(int32_t token);
-  // Softmax share of the pinned tokens at the last step. (layer * heads + head)
+  // Softmax share of the pinned tokens (of the first 4 if none are pinned) at the last step. (layer * heads +
+  // head)
   const std::vector<double>& sink_mass() const { return sink_mass_; }
   // Forgets unpinned tokens before stream position x.
   void DropBefore(int64_t x);

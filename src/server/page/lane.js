@@ -22,9 +22,10 @@ export class Lane {
     this.numbers = el('dl', { class: 'numbers' });
     this.policy = el('strong', { class: 'policy' });
     this.link = el('span', { class: 'link-state' });
+    this.health = el('span', { class: 'health', role: 'status', 'aria-live': 'polite' });
     const more = el('button', { type: 'button', class: 'link show-instruments', onclick: () => owner.showInstruments() }, 'Heat map, charts');
     this.gauge = el('div', { class: 'gauge' },
-      el('div', { class: 'gauge-head' }, this.policy, this.numbers, this.link, more), this.strip.root);
+      el('div', { class: 'gauge-head' }, this.policy, this.health, this.numbers, this.link, more), this.strip.root);
     this.fields = {};
     for (const [key, label] of [['position', 'position'], ['live', 'in view'], ['evicted', 'evicted'], ['speed', 'tokens/s']]) {
       this.fields[key] = el('dd', {}, '–');
@@ -78,8 +79,19 @@ export class Lane {
       set(fields.evicted, cache?.position ? number(cache.evicted) : '–');
       set(fields.speed, '–');
     }
+    this.showHealth(view?.health);
     this.strip.request();
     this.owner.instruments();
+  }
+
+  // Nothing while all is well: what the monitor cries, or that the session was rescued.
+  showHealth(health) {
+    const unwell = health && health.state !== 'ok';
+    const often = health?.rescues > 1 ? ` ${health.rescues} times` : '';
+    const text = unwell ? `${health.state}: ${health.reason}` : health?.rescues > 0 ? `rescued${often}` : '';
+    if (this.health.textContent !== text) this.health.textContent = text;
+    this.health.dataset.state = unwell ? health.state : 'rescued';
+    this.health.title = unwell ? `Since position ${number(health.since)}` : text ? 'Its newest text was encoded again behind fresh sinks' : '';
   }
 
   get running() {
