@@ -117,7 +117,7 @@ int Dispatch(int argc, char** argv) {
   const std::vector<std::pair<std::string, Runner>> commands = {
       {"chat", AddChat(app)},   {"run", AddRun(app)},         {"eval", AddEval(app)},
       {"probe", AddProbe(app)}, {"inspect", AddInspect(app)}, {"bench", AddBench(app)},
-      {"serve", AddServe(app)},
+      {"serve", AddServe(app)}, {"watch", AddWatch(app)},
   };
   app.require_subcommand(0, 1);
   try {
@@ -132,8 +132,9 @@ int Dispatch(int argc, char** argv) {
     return Fail(Explain(app, error));
   }
   if (app.get_subcommands().empty()) {
-    return Fail(Status::Expected(Code::kUsage, "command", "chat, run, serve, eval, probe, bench or inspect",
-                                 "none", "ballast --help"));
+    return Fail(Status::Expected(Code::kUsage, "command",
+                                 "chat, run, serve, watch, eval, probe, bench or inspect", "none",
+                                 "ballast --help"));
   }
   if (Status status = ChooseIsa(); !status.ok()) return Fail(status);
   const std::string chosen = app.get_subcommands().front()->get_name();
