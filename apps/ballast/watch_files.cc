@@ -51,7 +51,9 @@ Status WatchOutput::GoOnAt(uint64_t device, uint64_t inode, int64_t bytes, std::
 }
 
 Status WatchOutput::Write(std::string_view lines) {
-  BALLAST_RETURN_IF_ERROR(WriteAll(fd_, lines, path_));
+  const Status status = WriteAll(fd_, lines, path_);
+  failed_ = failed_ || !status.ok();
+  BALLAST_RETURN_IF_ERROR(status);
   bytes_ += static_cast<int64_t>(lines.size());
   return Status();
 }

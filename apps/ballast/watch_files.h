@@ -23,6 +23,7 @@ class WatchOutput {
   Status GoOnAt(uint64_t device, uint64_t inode, int64_t bytes, std::string* note);
   Status Write(std::string_view lines);
   Status Sync();  // on the disk, or nothing to do
+  bool failed() const { return failed_; }  // a write was not done whole
   uint64_t device() const { return device_; }
   uint64_t inode() const { return inode_; }
   int64_t bytes() const { return bytes_; }
@@ -32,6 +33,7 @@ class WatchOutput {
   std::string path_;
   uint64_t device_ = 0, inode_ = 0;
   int64_t bytes_ = 0;
+  bool failed_ = false;
 };
 
 // A state file: replaced as a whole, on the disk before it counts, in use by one process.

@@ -35,6 +35,11 @@ Status Watcher::Open() {
   if (!image.empty()) BALLAST_RETURN_IF_ERROR(Restore(image));
   BALLAST_RETURN_IF_ERROR(OpenInput(!image.empty()));
   progress_.input = options_.input;
+  if (image.empty() && !options_.state.empty()) {
+    // Before the first result, so that a kill before the first save finds a length to cut back to.
+    dirty_ = true;
+    BALLAST_RETURN_IF_ERROR(SaveIfDue(true));
+  }
   if (options_.explain_tokens > 0) {
     BALLAST_ASSIGN_OR_RETURN(explainer_, WatchExplainer::Create(loaded_, options_.explain_tokens));
   }
@@ -81,10 +86,10 @@ Status Watcher::OpenInput(bool resume) {
 Status Watcher::Run() {
   Status status = Loop();
   const bool stopped = status.ok() || status.code() == Code::kInterrupted;
-  if (!stopped || !batch_.empty()) return status;  // what was saved last still holds
-  if (source_->descriptor() >= 0 && source_->Lag() > 0) {
+  if (!stopped || output_.failed()) return status;  // what was saved last still holds
+  if (source_->descriptor() >= 0 && source_->Held() > 0) {
     // A pipe cannot be read again: what was read and not scored is told, not hidden.
-    pending_ = Line(Json{{"event", "stopped"}, {"unscored_bytes", source_->Lag()}});
+    pending_ = Line(Json{{"event", "stopped"}, {"unscored_bytes", source_->Held()}});
     if (Status written = output_.Write(std::exchange(pending_, "")); !written.ok()) return written;
   }
   if (Status saved = SaveIfDue(true); !saved.ok()) return saved;

@@ -49,6 +49,8 @@ class LogSource {
   const LogLine& front() const { return assembler_.lines().front(); }
   LogLine Take();
   int64_t Queued() const;  // bytes in lines that wait to be taken
+  // Bytes read that are in no line taken: of waiting lines and of the unfinished one.
+  int64_t Held() const;
   // Nothing more will come: every line was given.
   bool ended() const { return ended_; }
   // Bytes that are there but not in a line that was taken.
@@ -66,8 +68,6 @@ class LogSource {
 
  protected:
   explicit LogSource(size_t keep) : assembler_(keep) {}
-  // Bytes read that are in no line taken: of waiting lines and of the unfinished one.
-  int64_t Held() const;
   // To the assembler; the first line that comes of it gets the events.
   void Push(std::string_view bytes);
   void Finish();
