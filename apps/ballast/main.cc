@@ -117,7 +117,7 @@ int Dispatch(int argc, char** argv) {
   const std::vector<std::pair<std::string, Runner>> commands = {
       {"chat", AddChat(app)},   {"run", AddRun(app)},         {"eval", AddEval(app)},
       {"probe", AddProbe(app)}, {"inspect", AddInspect(app)}, {"bench", AddBench(app)},
-      {"serve", AddServe(app)}, {"watch", AddWatch(app)},
+      {"watch", AddWatch(app)}, {"serve", AddServe(app)},
   };
   app.require_subcommand(0, 1);
   try {

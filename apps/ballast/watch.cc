@@ -110,7 +110,8 @@ void AddWatchFlags(CLI::App& watch, WatchFlags& flags) {
       ->group(results);
   AddFlag(watch, "--only-alarms", "ONLY_ALARMS", o.only_alarms, "Leave out lines that are no alarms")
       ->group(results);
-  AddFlag(watch, "--threshold", "THRESHOLD", o.novelty.threshold, "z from which a line is an alarm (3.5)")
+  AddFlag(watch, "--threshold", "THRESHOLD", o.novelty.threshold,
+          "Score, in bits, from which a line is an alarm (7)")
       ->group(alarms);
   AddFlag(watch, "--warm-up", "WARM_UP", o.novelty.warm_up, "Lines before the first alarm (200)")
       ->group(alarms);

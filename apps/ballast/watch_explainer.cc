@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kContext = 1024;
 constexpr size_t kLineBytes = 400;
+constexpr const char* kOpening = "The line says that";  // small models else repeat the question
 constexpr const char* kTask = "You tell an operator in one short sentence what a line of a log says.";
 
 }  // namespace
@@ -26,24 +27,24 @@ Result<std::unique_ptr<WatchExplainer>> WatchExplainer::Create(const Loaded& loa
   return explainer;
 }
 
-// A model that knows no turns is asked to go on with a text.
 Result<std::vector<Token>> WatchExplainer::Prompt(const std::string& line) const {
-  if (!chat_) {
-    Tokenizer::EncodeOptions options;
-    options.add_special = true;
-    options.parse_special = false;
-    return loaded_.tokenizer->Encode("A line of a log:\n\n" + line + "\n\nIn one sentence, it says that",
-                                     options);
-  }
+  const Tokenizer& tokenizer = *loaded_.tokenizer;
+  Tokenizer::EncodeOptions options;
+  options.parse_special = false;
+  options.add_special = !chat_;
+  // A model that knows no turns is asked to go on with a text.
+  if (!chat_) return tokenizer.Encode("A line of a log:\n\n" + line + "\n\n" + kOpening, options);
   std::string warning;
-  BALLAST_ASSIGN_OR_RETURN(const ChatFormat format,
-                           ChooseChatFormat(*loaded_.file, *loaded_.tokenizer, "", &warning));
-  const ChatPrompter prompter(*loaded_.tokenizer, format);
-  const std::string question = "The line:\n" + line + "\n\nWhat does it say?";
+  BALLAST_ASSIGN_OR_RETURN(const ChatFormat format, ChooseChatFormat(*loaded_.file, tokenizer, "", &warning));
+  const ChatPrompter prompter(tokenizer, format);
+  const std::string question = "What does this line of a log say?\n\n" + line;
   Result<std::vector<Token>> prompt = prompter.Render({{"system", kTask}, {"user", question}}, 0, true, true);
-  if (prompt.ok()) return prompt;
-  return prompter.Render({{"user", std::string(kTask) + "\n\n" + question}}, 0, true,
-                         true);  // no system role
+  if (!prompt.ok()) {  // no system role
+    prompt = prompter.Render({{"user", std::string(kTask) + "\n\n" + question}}, 0, true, true);
+  }
+  BALLAST_RETURN_IF_ERROR(prompt.status());
+  for (const Token id : tokenizer.Encode(kOpening, options)) prompt->push_back(id);
+  return prompt;
 }
 
 Result<std::string> WatchExplainer::Explain(std::string_view line) {
@@ -60,9 +61,7 @@ Result<std::string> WatchExplainer::Explain(std::string_view line) {
   generate.max_tokens = max_tokens_;
   generate.stops = {"\n"};
   BALLAST_ASSIGN_OR_RETURN(Generated generated, Generate(*stream_, *loaded_.tokenizer, sampler, generate));
-  std::string text = std::move(generated.text);
-  text.erase(0, text.find_first_not_of(' '));
-  return text;
+  return kOpening + generated.text;
 }
 
 }  // namespace ballast::app

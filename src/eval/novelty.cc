@@ -7,9 +7,10 @@ namespace ballast {
 namespace {
 
 constexpr std::array<double, 3> kWeights = {1, 1, 0.5};  // of seen, words, surprise
-constexpr double kUnusual = 6;                           // bits of score
-constexpr int64_t kBeginning = 5;                        // lines of a run that count in full
-constexpr int64_t kQuiet = 4;                            // other lines that end a run
+constexpr double kExcess = 3;   // bits of evidence that a bit of surprise per token above the median can be
+constexpr double kUnusual = 6;  // bits of score
+constexpr int64_t kBeginning = 5;  // lines of a run that count in full
+constexpr int64_t kQuiet = 4;      // other lines that end a run
 constexpr double kFollowing = 0.5;
 constexpr double kLeastDeviation = 0.5;
 constexpr double kGaussian = 1.4826;  // standard deviations in a median absolute deviation
@@ -22,20 +23,31 @@ double Median(std::vector<double>& values) {
 
 }  // namespace
 
-double NoveltyJudge::Evidence(size_t measure, double value) const {
+// -log2 of the share of the newest lines that were as unusual, at most `most`: of ordinary lines, too, one is
+// the most unusual.
+double NoveltyJudge::Evidence(size_t measure, double value, double most) const {
   const auto as_unusual = std::count_if(
       recent_.begin(), recent_.end(), [&](const Recent& r) { return r.measures[measure] >= value - 1e-12; });
-  return std::log2(static_cast<double>(recent_.size() + 1) / static_cast<double>(as_unusual + 1));
+  const double bits =
+      std::log2(static_cast<double>(recent_.size() + 1) / static_cast<double>(as_unusual + 1));
+  return std::min(bits, std::max(0.0, most));
+}
+
+double NoveltyJudge::MedianOf(double (*value)(const Recent&)) const {
+  if (recent_.empty()) return 0;
+  std::vector<double> values;
+  values.reserve(recent_.size());
+  for (const Recent& r : recent_) values.push_back(value(r));
+  return Median(values);
 }
 
 double NoveltyJudge::Z(double score) const {
   if (recent_.empty()) return 0;
-  std::vector<double> values;
-  values.reserve(recent_.size());
-  for (const Recent& r : recent_) values.push_back(r.score);
-  const double median = Median(values);
-  for (double& v : values) v = std::abs(v - median);
-  return (score - median) / std::max(kLeastDeviation, kGaussian * Median(values));
+  const double median = MedianOf([](const Recent& r) { return r.score; });
+  std::vector<double> distances;
+  distances.reserve(recent_.size());
+  for (const Recent& r : recent_) distances.push_back(std::abs(r.score - median));
+  return (score - median) / std::max(kLeastDeviation, kGaussian * Median(distances));
 }
 
 double NoveltyJudge::Discount(double score) {
@@ -57,14 +69,17 @@ Judgement NoveltyJudge::Judge(std::string_view line, const LineSurprise& surpris
   j.surprise = surprise.text_tokens > 0 ? surprise.text_bits / static_cast<double>(surprise.text_tokens) : 0;
   Recent recent;
   recent.measures = {-static_cast<double>(j.seen), j.words, j.surprise};
+  const double rarity = std::log2(static_cast<double>(lines() + 2) / static_cast<double>(j.seen + 1));
+  const double excess = j.surprise - MedianOf([](const Recent& r) { return r.measures[2]; });
+  const std::array<double, 3> most = {rarity, j.words, kExcess * excess};
   double score = 0;
   for (size_t m = 0; m < kWeights.size(); ++m) {
-    j.evidence[m] = Evidence(m, recent.measures[m]);
+    j.evidence[m] = Evidence(m, recent.measures[m], most[m]);
     score += kWeights[m] * j.evidence[m];
   }
   j.score = Discount(score);
   j.z = Z(j.score);
-  j.alarm = !exempt && j.z >= options_.threshold && lines() >= options_.warm_up;
+  j.alarm = !exempt && j.score >= options_.threshold && lines() >= options_.warm_up;
   recent.score = j.score;
   recent_.push_back(recent);
   if (recent_.size() > kNormalLines) recent_.pop_front();

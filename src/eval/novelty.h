@@ -68,7 +68,8 @@ class NoveltyJudge {
   int64_t lines() const { return templates_.total(); }
 
  private:
-  double Evidence(size_t measure, double value) const;
+  double Evidence(size_t measure, double value, double most) const;
+  double MedianOf(double (*value)(const Recent&)) const;
   double Z(double score) const;
   double Discount(double score);
 

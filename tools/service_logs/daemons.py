@@ -2,7 +2,6 @@
 import contextlib
 import os
 import pathlib
-import random
 import shutil
 import signal
 import socket
@@ -110,7 +109,6 @@ class Sshd(Service):
             "UsePAM no\nPermitRootLogin yes\nStrictModes no\nLogLevel INFO\nMaxStartups 3:100:4\nMaxAuthTries 3\n"
             "Subsystem sftp internal-sftp\n")
         self.writer = open(self.log, "ab", buffering=0)
-        self.random_pid = random.Random(1)
         self.launch()
 
     def launch(self):
