@@ -283,6 +283,12 @@ def test_a_closed_stdout_ends_it_and_the_state_waits(model, tmp_path):
     assert [r["line"] for r in once(model, log, "--state", state)] == list(range(1, 501))
 
 
+def test_a_full_disk_ends_it_with_one_line(model, tmp_path):
+    (tmp_path / "a.log").write_bytes(numbered(1, 3))
+    outcome = ballast("watch", tmp_path / "a.log", "--once", "-o", "/dev/full", "-m", model, *SMALL)
+    assert outcome.code == 1 and outcome.err == "ballast: /dev/full: expected room for the output, found a full disk\n"
+
+
 def test_a_log_that_cannot_be_read_is_refused(model, tmp_path):
     more = ["-m", model, *SMALL]
     refused(ballast("watch", tmp_path / "none", *more), 4, "none: expected a log file", "--wait")
