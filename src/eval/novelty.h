@@ -26,8 +26,8 @@
 namespace ballast {
 
 struct NoveltyOptions {
-  double threshold = 3.5;  // z from which a line is an alarm
-  int64_t warm_up = 200;   // lines before the first alarm
+  double threshold = 7;   // bits of score from which a line is an alarm
+  int64_t warm_up = 200;  // lines before the first alarm
 };
 
 struct Judgement {

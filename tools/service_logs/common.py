@@ -102,10 +102,10 @@ class Service:
             return
         self.faults.append({"kind": kind, "lines": len(matching), "first": matching[:FIRST]})
 
-    def run(self, lines, out):
+    def run(self, lines, rounds_of_faults, out):
         everything = self.kinds() + [("corrupted line", self.corrupt, rb"^2026-.* ok\n?")]
         rounds = []
-        for _ in range(2):  # the second time a kind comes it is no longer new to a counter
+        for _ in range(rounds_of_faults):  # the second time a kind comes it is no longer new to a counter
             order = list(everything)
             self.random.shuffle(order)
             rounds += order
