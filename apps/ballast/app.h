@@ -158,6 +158,9 @@ Wait WaitReadable(int fd, int timeout_ms);
 void Warn(std::string_view text);  // "ballast: warning: ..."
 void Note(std::string_view text);  // dim, as it is
 
+// All of `bytes` to a descriptor; `what` is for messages. kInternal as Print; kInterrupted when Ctrl-C came
+// while it could not be written.
+Status WriteAll(int fd, std::string_view bytes, const std::string& what);
 // Writes to stdout; kInternal when stdout is closed or the disk is full (checked on every write).
 Status Print(std::string_view text);
 Status PrintJson(const nlohmann::json& document);  // one document, invalid UTF-8 replaced
@@ -193,6 +196,7 @@ Runner AddInspect(CLI::App& app);
 Runner AddBench(CLI::App& app);
 Runner AddServe(CLI::App& app);
 Runner AddTrial(CLI::App& app);
+Runner AddWatch(CLI::App& app);
 
 }  // namespace ballast::app
 

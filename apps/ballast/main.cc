@@ -115,21 +115,10 @@ int Dispatch(int argc, char** argv) {
   app.set_help_flag("-h,--help", "Print this help");
   app.footer("`ballast COMMAND --help` says more.");
   const std::vector<std::pair<std::string, Runner>> commands = {
-<<<<<<< HEAD
-      {"chat", AddChat(app)},
-      {"run", AddRun(app)},
-      {"eval", AddEval(app)},
-      {"probe", AddProbe(app)},
-      {"inspect", AddInspect(app)},
-      {"bench", AddBench(app)},
-      {"serve", AddServe(app)},
-      {"calibrate", AddCalibrate(app)},
-      {"streameval", AddStreamEval(app)},
+    return Fail(Status::Expected(Code::kUsage, "command", "chat, run, serve, watch, eval, ...", "none",
 =======
-      {"chat", AddChat(app)},   {"run", AddRun(app)},         {"eval", AddEval(app)},
-      {"probe", AddProbe(app)}, {"inspect", AddInspect(app)}, {"bench", AddBench(app)},
-      {"trial", AddTrial(app)}, {"serve", AddServe(app)},
->>>>>>> monitor
+      {"watch", AddWatch(app)}, {"serve", AddServe(app)},
+>>>>>>> watch
   };
   app.require_subcommand(0, 1);
   try {
@@ -144,7 +133,7 @@ int Dispatch(int argc, char** argv) {
     return Fail(Explain(app, error));
   }
   if (app.get_subcommands().empty()) {
-    return Fail(Status::Expected(Code::kUsage, "command", "chat, run, serve, eval, calibrate, ...", "none",
+    return Fail(Status::Expected(Code::kUsage, "command", "chat, run, serve, watch, eval, ...", "none",
                                  "ballast --help"));
   }
   if (Status status = ChooseIsa(); !status.ok()) return Fail(status);

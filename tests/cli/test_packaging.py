@@ -46,7 +46,7 @@ def flags_on_screen(command):
 def test_every_flag_of_help_is_read(program):
     top, commands = program
     assert {flag.long for flag in top.flags} == flags_on_screen([])
-    assert {"chat", "run", "eval", "probe", "inspect", "bench", "serve"} <= {command.name for command in commands}
+    assert {"chat", "run", "eval", "probe", "inspect", "bench", "serve", "watch"} <= {command.name for command in commands}
     for command in commands:
         assert {flag.long for flag in command.flags} == flags_on_screen([command.name]), command.name
         assert all(flag.help for flag in command.flags), command.name

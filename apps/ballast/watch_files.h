@@ -1,0 +1,71 @@
+// The files that `watch` writes and rereads: results, state, metrics, marks of what is normal.
+#ifndef BALLAST_APPS_WATCH_FILES_H_
+#define BALLAST_APPS_WATCH_FILES_H_
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "app.h"
+
+namespace ballast::app {
+
+// Where results go: stdout, or a file whose length is known, so that it can be cut back to it.
+class WatchOutput {
+ public:
+  ~WatchOutput();
+  // "": stdout. kInput when the file cannot be written.
+  Status Open(const std::string& path);
+  // Goes on behind `bytes`: what an earlier run wrote after it saved its state is cut off. Another file, or
+  // one that has become shorter, is kept as it is, and `note` says so.
+  Status GoOnAt(uint64_t device, uint64_t inode, int64_t bytes, std::string* note);
+  Status Write(std::string_view lines);
+  Status Sync();                           // on the disk, or nothing to do
+  bool failed() const { return failed_; }  // a write was not done whole
+  uint64_t device() const { return device_; }
+  uint64_t inode() const { return inode_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int fd_ = -1;
+  std::string path_;
+  uint64_t device_ = 0, inode_ = 0;
+  int64_t bytes_ = 0;
+  bool failed_ = false;
+};
+
+// A state file: replaced as a whole, on the disk before it counts, in use by one process.
+class StateFile {
+ public:
+  ~StateFile();
+  // kInput when the folder is not there or another process uses it.
+  Status Lock(const std::string& path);
+  // "" when there is none yet.
+  Result<std::string> Read() const;
+  Status Replace(std::string_view image) const;
+
+ private:
+  std::string path_;
+  int lock_ = -1;
+};
+
+// Lines that a user calls normal: one a line, as in the log, or as in the results. Read again when it
+// changes.
+class NormalMarks {
+ public:
+  explicit NormalMarks(std::string path) : path_(std::move(path)) {}
+  void Refresh();
+  bool Has(uint64_t template_hash) const { return hashes_.count(template_hash) > 0; }
+  size_t size() const { return hashes_.size(); }
+
+ private:
+  std::string path_;
+  std::string version_;  // of the file that was read: inode, length, time
+  std::set<uint64_t> hashes_;
+};
+
+}  // namespace ballast::app
+
+#endif  // BALLAST_APPS_WATCH_FILES_H_

@@ -1,0 +1,263 @@
+#include "watcher.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace ballast::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kBatchTokens = 512;    // fed at once, when so much is waiting
+constexpr int64_t kReadAhead = 1 << 16;  // bytes of lines in memory
+constexpr int kPollMs = 100;             // between looks at a file that does not grow
+constexpr int64_t kEpisode = 20;         // lines without an alarm after which one is explained again
+
+double Rounded(double x) { return std::round(x * 1e4) / 1e4; }
+std::string Line(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+Status Watcher::Open() {
+  std::string image;
+  if (!options_.state.empty()) {
+    BALLAST_RETURN_IF_ERROR(state_.Lock(options_.state));
+    BALLAST_ASSIGN_OR_RETURN(image, state_.Read());
+  }
+  BALLAST_RETURN_IF_ERROR(output_.Open(options_.out));
+  if (!image.empty()) BALLAST_RETURN_IF_ERROR(Restore(image));
+  BALLAST_RETURN_IF_ERROR(OpenInput(!image.empty()));
+  progress_.input = options_.input;
+  if (image.empty() && !options_.state.empty()) {
+    // Before the first result, so that a kill before the first save finds a length to cut back to.
+    dirty_ = true;
+    BALLAST_RETURN_IF_ERROR(SaveIfDue(true));
+  }
+  if (options_.explain_tokens > 0) {
+    BALLAST_ASSIGN_OR_RETURN(explainer_, WatchExplainer::Create(loaded_, options_.explain_tokens));
+  }
+  return Status();
+}
+
+Status Watcher::Restore(const std::string& image) {
+  BALLAST_RETURN_IF_ERROR(DecodeWatchState(image, model_, &progress_, &judge_, &stream_));
+  if (progress_.input != options_.input) {
+    return Status::Expected(Code::kInput, options_.state, "the state of " + options_.input,
+                            "that of " + progress_.input, "one --state FILE for each log");
+  }
+  std::string note;
+  BALLAST_RETURN_IF_ERROR(
+      output_.GoOnAt(progress_.out_device, progress_.out_inode, progress_.out_bytes, &note));
+  if (!note.empty()) Warn(note);
+  Note(fmt::format("[goes on after line {} of {}]", progress_.lines, options_.input));
+  return Status();
+}
+
+Status Watcher::OpenInput(bool resume) {
+  struct stat info {};
+  int fd = STDIN_FILENO;
+  const bool standard = options_.input == "-";
+  const bool there = (standard ? fstat(fd, &info) : stat(options_.input.c_str(), &info)) == 0;
+  const bool pipe = standard || (there && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)));
+  if (!pipe) {
+    std::optional<LogPlace> place;
+    if (resume) place = progress_.place;
+    BALLAST_ASSIGN_OR_RETURN(source_, LogSource::OpenFile(options_.input, options_.source, place));
+    return Status();
+  }
+  if (standard && there && S_ISDIR(info.st_mode)) {
+    return Status::Expected(Code::kInput, "stdin", "a pipe or a file", "a folder");
+  }
+  if (!standard) {
+    BALLAST_ASSIGN_OR_RETURN(fd, OpenToRead(options_.input));
+  }
+  source_ = LogSource::OpenPipe(fd, standard ? "stdin" : options_.input, options_.source,
+                                resume ? progress_.place.offset : 0);
+  return Status();
+}
+
+Status Watcher::Run() {
+  Status status = Loop();
+  const bool stopped = status.ok() || status.code() == Code::kInterrupted;
+  if (!stopped || output_.failed()) return status;  // what was saved last still holds
+  if (source_->descriptor() >= 0 && source_->Held() > 0) {
+    // A pipe cannot be read again: what was read and not scored is told, not hidden.
+    pending_ = Line(Json{{"event", "stopped"}, {"unscored_bytes", source_->Held()}});
+    if (Status written = output_.Write(std::exchange(pending_, "")); !written.ok()) return written;
+  }
+  if (Status saved = SaveIfDue(true); !saved.ok()) return saved;
+  if (Status measured = WriteMetrics(true); !measured.ok()) return measured;
+  return status;
+}
+
+Status Watcher::Loop() {
+  while (true) {
+    if (Interrupted()) return Status(Code::kInterrupted, "interrupted");
+    BALLAST_RETURN_IF_ERROR(Shed());
+    BALLAST_RETURN_IF_ERROR(Gather());
+    if (batch_.empty()) {
+      if (source_->ended()) return Status();
+      BALLAST_RETURN_IF_ERROR(SaveIfDue(false));
+      BALLAST_RETURN_IF_ERROR(WriteMetrics(false));
+      Wait();
+      continue;
+    }
+    BALLAST_RETURN_IF_ERROR(ScoreBatch());
+    BALLAST_RETURN_IF_ERROR(SaveIfDue(false));
+    BALLAST_RETURN_IF_ERROR(WriteMetrics(false));
+  }
+}
+
+void Watcher::Wait() {
+  const int fd = source_->descriptor();
+  WaitReadable(fd, fd >= 0 ? 1000 : kPollMs);
+}
+
+// Takes the lines of the next batch, as many as are there.
+Status Watcher::Gather() {
+  int64_t tokens = 0;
+  while (tokens < kBatchTokens) {
+    if (source_->empty()) {
+      BALLAST_ASSIGN_OR_RETURN(const bool more, source_->Fill());
+      if (source_->empty() && !more) break;
+      continue;
+    }
+    batch_.push_back(source_->Take());
+    encoded_.push_back(scorer_.Encode(batch_.back().text));
+    tokens += static_cast<int64_t>(encoded_.back().ids.size());
+  }
+  return Status();
+}
+
+// By rule: when more than --max-lag bytes wait, the oldest whole lines go unread until no more do.
+Status Watcher::Shed() {
+  if (options_.max_lag == 0) return Status();
+  // A pipe shows what it holds only when it is read.
+  while (source_->descriptor() >= 0 && source_->Queued() <= options_.max_lag) {
+    BALLAST_ASSIGN_OR_RETURN(const bool more, source_->Fill());
+    if (!more) break;
+  }
+  if (source_->Lag() <= options_.max_lag) return Status();
+  BALLAST_ASSIGN_OR_RETURN(const LogSource::Skipped skipped, source_->SkipTo(options_.max_lag));
+  if (skipped.lines == 0) return Status();
+  ReportEvents(skipped.events, skipped.from);
+  pending_ += Line(Json{{"event", "skipped"},
+                        {"line", progress_.lines + 1},
+                        {"lines", skipped.lines},
+                        {"bytes", skipped.bytes},
+                        {"from_offset", skipped.from},
+                        {"to_offset", skipped.to},
+                        {"max_lag", options_.max_lag}});
+  progress_.lines += skipped.lines;
+  progress_.bytes += skipped.bytes;
+  progress_.skipped_lines += skipped.lines;
+  progress_.skipped_bytes += skipped.bytes;
+  dirty_ = true;
+  return output_.Write(std::exchange(pending_, ""));
+}
+
+Status Watcher::ScoreBatch() {
+  marks_.Refresh();
+  BALLAST_ASSIGN_OR_RETURN(const std::vector<LineSurprise> surprises, scorer_.Score(encoded_));
+  int64_t lag = source_->Lag();
+  for (const LogLine& line : batch_) lag += line.bytes;
+  for (size_t i = 0; i < batch_.size(); ++i) {
+    lag -= batch_[i].bytes;
+    BALLAST_RETURN_IF_ERROR(Report(batch_[i], surprises[i], lag));
+  }
+  // One write for all: a failed one leaves the saved state where it was.
+  BALLAST_RETURN_IF_ERROR(output_.Write(std::exchange(pending_, "")));
+  batch_.clear();
+  encoded_.clear();
+  dirty_ = true;
+  return Status();
+}
+
+void Watcher::ReportEvents(const std::vector<LogEvent>& events, int64_t offset) {
+  for (const LogEvent& event : events) {
+    pending_ += Line(Json{{"event", event.name},
+                          {"line", progress_.lines + 1},
+                          {"offset", offset},
+                          {"detail", ValidUtf8(event.detail)}});
+  }
+}
+
+Status Watcher::Report(const LogLine& line, const LineSurprise& surprise, int64_t lag) {
+  ReportEvents(line.events, line.offset);
+  const bool normal = marks_.size() > 0 && marks_.Has(TemplateHash(line.text));
+  const Judgement j = judge_.Judge(line.text, surprise, normal);
+  ++progress_.lines;
+  progress_.bytes += line.bytes;
+  const bool first = j.alarm && progress_.since_alarm >= kEpisode;
+  progress_.since_alarm = j.alarm ? 0 : progress_.since_alarm + 1;
+  if (j.alarm) ++progress_.alarms;
+  if (options_.only_alarms && !j.alarm) return Status();
+  const double scored = static_cast<double>(line.text.size() + 1);
+  Json out = {{"line", progress_.lines},
+              {"offset", line.offset},
+              {"bytes", line.bytes},
+              {"bits", Rounded(surprise.bits)},
+              {"bits_per_byte", Rounded(surprise.bits / scored)},
+              {"surprise", Rounded(j.surprise)},
+              {"seen", j.seen},
+              {"words", Rounded(j.words)},
+              {"score", Rounded(j.score)},
+              {"z", Rounded(j.z)},
+              {"alarm", j.alarm}};
+  if (normal) out["normal"] = true;
+  if (line.truncated) out["truncated"] = true;
+  if (line.partial) out["partial"] = true;
+  if (explainer_ != nullptr && first) {
+    BALLAST_ASSIGN_OR_RETURN(const std::string sentence, explainer_->Explain(line.text));
+    out["explanation"] = sentence;
+  }
+  out["input_lag_bytes"] = lag;
+  out["text"] = ValidUtf8(line.text);
+  pending_ += Line(out);
+  return Status();
+}
+
+Status Watcher::SaveIfDue(bool now) {
+  if (options_.state.empty() || !dirty_) return Status();
+  const Clock::time_point time = Clock::now();
+  if (!now && time - saved_ < std::chrono::duration<double>(options_.save_every)) return Status();
+  BALLAST_RETURN_IF_ERROR(output_.Sync());
+  progress_.place = source_->place();
+  progress_.out_device = output_.device();
+  progress_.out_inode = output_.inode();
+  progress_.out_bytes = output_.bytes();
+  BALLAST_RETURN_IF_ERROR(state_.Replace(EncodeWatchState(progress_, judge_, stream_, model_)));
+  dirty_ = false;
+  saved_ = Clock::now();
+  return Status();
+}
+
+Status Watcher::WriteMetrics(bool now) {
+  const Clock::time_point time = Clock::now();
+  if (options_.metrics.empty() || (!now && time - measured_ < std::chrono::seconds(1))) return Status();
+  measured_ = time;
+  std::string text;
+  const auto add = [&text](const char* name, const char* type, const char* help, int64_t value) {
+    text += fmt::format("# HELP ballast_{0} {1}\n# TYPE ballast_{0} {2}\nballast_{0} {3}\n", name, help, type,
+                        value);
+  };
+  add("input_lag_bytes", "gauge", "Bytes of the log that were not scored yet.", source_->Lag());
+  add("input_lines_total", "counter", "Lines of the log, skipped ones included.", progress_.lines);
+  add("input_bytes_total", "counter", "Their bytes.", progress_.bytes);
+  add("input_dropped_lines_total", "counter", "Lines skipped by --max-lag.", progress_.skipped_lines);
+  add("input_dropped_bytes_total", "counter", "Their bytes.", progress_.skipped_bytes);
+  add("watch_alarms_total", "counter", "Lines that were alarms.", progress_.alarms);
+  add("stream_position_tokens", "gauge", "Tokens the model has read.", stream_.position());
+  if (text == metrics_text_) return Status();
+  metrics_text_ = text;
+  return WriteFileAtomically(options_.metrics, text);
+}
+
+}  // namespace ballast::app

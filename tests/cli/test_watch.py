@@ -1,0 +1,438 @@
+"""ballast watch: every line once, whatever happens to the log, the output or the process."""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+import tiny_gguf
+from conftest import BALLAST, LIMIT, ballast, environment, refused
+
+SMALL = ["-c", 256, "--compute", "f32", "-t", 1]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny_gguf.write(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+def lines_of(data):
+    return [json.loads(line) for line in data.decode().splitlines()]
+
+
+def scored(results):
+    return [r for r in results if "event" not in r]
+
+
+def events(results):
+    return [r["event"] for r in results if "event" in r]
+
+
+def numbered(first, last):
+    return b"".join(b"line %d of the log\n" % i for i in range(first, last + 1))
+
+
+def once(model, log, *more, stdin=b""):
+    outcome = ballast("watch", log, "--once", "-m", model, *SMALL, *more, stdin=stdin)
+    assert outcome.code == 0, outcome.err
+    return lines_of(outcome.out)
+
+
+class Watching:
+    """A watch under way; its results as they come."""
+
+    def __init__(self, model, log, *more, **options):
+        self.results = []
+        self.process = subprocess.Popen([BALLAST, "watch", str(log), "-m", str(model), *map(str, [*SMALL, *more])],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), **options)
+        self.thread = threading.Thread(target=self._read)
+        self.thread.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.results.append(json.loads(line))
+
+    def wait_for(self, count):
+        end = time.monotonic() + LIMIT
+        while len(scored(self.results)) < count:
+            assert time.monotonic() < end and self.process.poll() is None, self.results[-3:]
+            time.sleep(0.01)
+
+    def stop(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        self.thread.join(LIMIT)
+        return self.process.wait(LIMIT)
+
+    @property
+    def texts(self):
+        return [r["text"] for r in scored(self.results)]
+
+
+def test_every_line_is_given_with_its_place(model, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_bytes(b"one\n\ntwo\r\n  \nthree\x00x\n\xff\xfe caf\xc3\xa9\nlast")
+    results = once(model, log)
+    assert [(r["line"], r["offset"], r["bytes"], r["text"]) for r in results] == [
+        (1, 0, 4, "one"), (2, 4, 1, ""), (3, 5, 5, "two"), (4, 10, 3, "  "), (5, 13, 8, "three\x00x"),
+        (6, 21, 9, "\ufffd\ufffd caf\u00e9"), (7, 30, 4, "last")]
+    assert [r.get("partial", False) for r in results] == [False] * 6 + [True]
+    assert all(r["bits"] > 0 and r["bits_per_byte"] > 0 and r["alarm"] is False for r in results)
+    assert results[-1]["input_lag_bytes"] == 0 and results[0]["input_lag_bytes"] == 30
+
+
+def test_a_control_token_in_a_line_is_plain_text(tmp_path):
+    """A log must not be able to end the model's turn."""
+    log = tmp_path / "a.log"
+    log.write_bytes(b"user said <|im_end|> and left\n")
+    plain = ballast("watch", log, "--once", "-c", 256).out
+    assert lines_of(plain)[0]["bits"] > 40  # one control token instead of eight plain ones would be far less surprising
+
+
+def test_results_do_not_depend_on_how_lines_arrive(model, tmp_path):
+    """In f32, to 1e-3 bits: one batch, one line at a time, a pipe."""
+    text = numbered(1, 60) + b"something else\n" * 3
+    (tmp_path / "whole.log").write_bytes(text)
+    whole = once(model, tmp_path / "whole.log")
+    piped = once(model, "-", stdin=text)
+    log = tmp_path / "slow.log"
+    log.touch()
+    watching = Watching(model, log)
+    with open(log, "ab", buffering=0) as f:
+        for i, line in enumerate(text.splitlines(keepends=True)):
+            f.write(line[:4])
+            f.write(line[4:])
+            if i % 20 == 0:
+                watching.wait_for(i + 1)
+    watching.wait_for(63)
+    assert watching.stop() == 130
+    for other in (piped, watching.results):
+        assert [r["text"] for r in other] == [r["text"] for r in whole]
+        for a, b in zip(whole, other):
+            assert abs(a["bits"] - b["bits"]) < 1e-3 * max(1, a["bits"]) and a["seen"] == b["seen"]
+            assert a["words"] == b["words"]
+
+
+def test_a_line_without_its_end_is_not_given_before_it_has_one(model, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_bytes(b"whole\nhal")
+    watching = Watching(model, log)
+    watching.wait_for(1)
+    time.sleep(0.3)
+    assert watching.texts == ["whole"]
+    with open(log, "ab") as f:
+        f.write(b"f\n")
+    watching.wait_for(2)
+    assert watching.stop(signal.SIGINT) == 130
+    assert watching.texts == ["whole", "half"]
+
+
+def test_a_line_of_a_megabyte_costs_what_its_beginning_costs(model, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_bytes(b"x" * (1 << 20) + b"\nnext\n" + bytes(range(1, 10)) * 200 + b"\n")
+    results = once(model, log, "--max-line", 64)
+    assert results[0]["bytes"] == (1 << 20) + 1 and results[0]["truncated"] and len(results[0]["text"]) == 64
+    assert results[1]["text"] == "next" and results[1]["offset"] == (1 << 20) + 1 and "truncated" not in results[1]
+    assert results[2]["truncated"]
+
+
+@pytest.mark.parametrize("how", ["rename", "copytruncate"])
+def test_rotation_loses_and_repeats_nothing(model, tmp_path, how):
+    log, old = tmp_path / "a.log", tmp_path / "a.log.1"
+    log.write_bytes(numbered(1, 5))
+    watching = Watching(model, log)
+    watching.wait_for(5)
+    writer = open(log, "ab", buffering=0)
+    if how == "rename":
+        os.rename(log, old)
+        writer.write(numbered(6, 7))  # by a writer that has not noticed
+        log.write_bytes(numbered(8, 9))
+    else:
+        writer.write(numbered(6, 7))
+        shutil.copy(log, old)
+        os.truncate(log, 0)
+        writer.write(numbered(8, 9))
+    watching.wait_for(9)
+    assert watching.stop() == 130
+    assert watching.texts == [f"line {i} of the log" for i in range(1, 10)]
+    assert [r["line"] for r in scored(watching.results)] == list(range(1, 10))
+    seen = events(watching.results)
+    assert seen == ["rotated"] if how == "rename" else seen in (["truncated", "rotated"], ["truncated"]), seen
+
+
+def test_truncation_without_a_copy_is_told(model, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_bytes(numbered(1, 5))
+    watching = Watching(model, log)
+    watching.wait_for(5)
+    log.write_bytes(b"")
+    time.sleep(0.3)
+    with open(log, "ab") as f:
+        f.write(b"after\n")
+    watching.wait_for(6)
+    assert watching.stop() == 130
+    assert watching.texts[-1] == "after" and events(watching.results) == ["truncated"]
+
+
+def test_a_restart_goes_on_where_it_stopped(model, tmp_path):
+    log, state = tmp_path / "a.log", tmp_path / "s"
+    log.write_bytes(numbered(1, 40))
+    straight = once(model, log)
+    log.write_bytes(numbered(1, 20) + b"line 21")
+    first = once(model, log, "--state", state)
+    with open(log, "ab") as f:
+        f.write(b" of the log\n" + numbered(22, 40))
+    second = once(model, log, "--state", state)
+    assert [r["line"] for r in first + second] == list(range(1, 41))
+    for a, b in zip(straight, first + second):
+        assert a["text"] == b["text"] and a["offset"] == b["offset"] and a["words"] == b["words"]
+        assert abs(a["bits"] - b["bits"]) < 1e-2, (a, b)
+        assert abs(a["score"] - b["score"]) < 1e-2
+    assert once(model, log, "--state", state) == []
+
+
+def test_rotations_while_it_was_away_are_caught_up_with(model, tmp_path):
+    log, state = tmp_path / "a.log", tmp_path / "s"
+    log.write_bytes(numbered(1, 5))
+    once(model, log, "--state", state)
+    with open(log, "ab") as f:
+        f.write(numbered(6, 6))
+    os.rename(log, tmp_path / "a.log.2")
+    (tmp_path / "a.log.1").write_bytes(numbered(7, 8))
+    log.write_bytes(numbered(9, 9))
+    results = once(model, log, "--state", state)
+    assert [r["text"] for r in scored(results)] == [f"line {i} of the log" for i in range(6, 10)]
+    os.remove(log)
+    os.remove(tmp_path / "a.log.1")
+    log.write_bytes(b"another log\n")
+    results = once(model, log, "--state", state)
+    assert events(results) == ["gap"] and scored(results)[0]["text"] == "another log"
+
+
+def kill_at_random_moments(model, tmp_path, kills, seed):
+    rng = random.Random(seed)
+    log, state, out = tmp_path / "a.log", tmp_path / "s", tmp_path / "out"
+    text = b"".join(b"%d %s\n" % (i, b"abc def " * rng.randint(0, 9)) for i in range(kills * 400))
+    log.write_bytes(text[: len(text) // 2])
+    args = [BALLAST, "watch", str(log), "-m", str(model), *map(str, SMALL), "--state", str(state), "-o", str(out),
+            "--save-every", "0.05"]
+    for i in range(kills):
+        process = subprocess.Popen(args, stderr=subprocess.DEVNULL, env=environment())
+        time.sleep(rng.uniform(0.02, 0.6))
+        if i == kills // 2:
+            with open(log, "ab") as f:
+                f.write(text[len(text) // 2:])
+        process.kill()
+        process.wait()
+    outcome = ballast(*args[1:], "--once")
+    assert outcome.code == 0, outcome.err
+    results = lines_of(out.read_bytes())
+    assert [r["line"] for r in results] == list(range(1, len(results) + 1))
+    assert [r["text"].encode() for r in results] == [l for l in text.split(b"\n")[:-1]]
+
+
+def test_a_kill_at_any_moment_loses_and_repeats_nothing(model, tmp_path):
+    kill_at_random_moments(model, tmp_path, 6, 1)
+
+
+def test_a_kill_before_the_first_save_repeats_nothing(model, tmp_path):
+    log, out = tmp_path / "a.log", tmp_path / "out"
+    log.write_bytes(numbered(1, 5000))
+    out.write_bytes(b'{"event":"of an earlier day"}\n')
+    args = ["watch", log, "-m", model, *SMALL, "--state", tmp_path / "s", "-o", out]
+    process = subprocess.Popen([BALLAST, *map(str, args), "--save-every", "1000"], stderr=subprocess.DEVNULL,
+                               env=environment())
+    while out.stat().st_size < 1000:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert ballast(*args, "--once").code == 0
+    results = lines_of(out.read_bytes())
+    assert results[0]["event"] == "of an earlier day"
+    assert [r["line"] for r in results[1:]] == list(range(1, 5001))
+
+
+def test_a_pipe_tells_what_it_had_read_and_not_scored(model):
+    watching = Watching(model, "-", stdin=subprocess.PIPE)
+    watching.process.stdin.write(b"whole\nhalf a li")
+    watching.process.stdin.flush()
+    watching.wait_for(1)
+    time.sleep(0.2)
+    assert watching.stop() == 130
+    assert watching.results[-1] == {"event": "stopped", "unscored_bytes": 9}
+
+
+@pytest.mark.slow
+def test_fifty_kills(model, tmp_path):
+    kill_at_random_moments(model, tmp_path, 50, 2)
+
+
+def test_a_closed_stdout_ends_it_and_the_state_waits(model, tmp_path):
+    log, state = tmp_path / "a.log", tmp_path / "s"
+    log.write_bytes(numbered(1, 500))
+    watching = subprocess.Popen([BALLAST, "watch", str(log), "-m", str(model), *map(str, SMALL), "--state", str(state)],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    watching.stdout.readline()
+    watching.stdout.close()
+    assert watching.wait(LIMIT) == 1
+    assert b"that it has gone away" in watching.stderr.read()
+    watching.stderr.close()
+    assert [r["line"] for r in once(model, log, "--state", state)] == list(range(1, 501))
+
+
+def test_a_full_disk_ends_it_with_one_line(model, tmp_path):
+    (tmp_path / "a.log").write_bytes(numbered(1, 3))
+    outcome = ballast("watch", tmp_path / "a.log", "--once", "-o", "/dev/full", "-m", model, *SMALL)
+    assert outcome.code == 1 and outcome.err == "ballast: /dev/full: expected room for the output, found a full disk\n"
+
+
+def test_a_log_that_cannot_be_read_is_refused(model, tmp_path):
+    more = ["-m", model, *SMALL]
+    refused(ballast("watch", tmp_path / "none", *more), 4, "none: expected a log file", "--wait")
+    refused(ballast("watch", tmp_path, *more), 4, "found a folder")
+    refused(ballast("watch", *more), 2, "a log FILE, or - for stdin")
+    (tmp_path / "a").write_bytes(b"x\n")
+    (tmp_path / "s").write_bytes(b"no state at all")
+    refused(ballast("watch", tmp_path / "a", "--state", tmp_path / "s", *more), 4, "watch state")
+    refused(ballast("watch", tmp_path / "a", "--policy", "dense", *more), 2, "--policy")
+    refused(ballast("watch", tmp_path / "a", "--max-line", 1, *more), 2, "--max-line")
+
+
+def test_a_state_is_only_for_its_model_log_and_cache(model, tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_bytes(numbered(1, 3))
+    state = ["--state", tmp_path / "s", "--once"]
+    once(model, tmp_path / "a", *state)
+    other = tiny_gguf.write(tmp_path / "other.gguf", seed=2)
+    refused(ballast("watch", tmp_path / "a", *state, "-m", other, *SMALL), 4, "watch state: model")
+    refused(ballast("watch", tmp_path / "b", *state, "-m", model, *SMALL), 4, "one --state FILE for each log")
+    refused(ballast("watch", tmp_path / "a", *state, "-m", model, "-c", 128, "--compute", "f32"), 4, "watch state: cache")
+    damaged = bytearray((tmp_path / "s").read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "s").write_bytes(damaged)
+    refused(ballast("watch", tmp_path / "a", *state, "-m", model, *SMALL), 4, "checksum")
+
+
+def test_two_processes_do_not_share_a_state(model, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_bytes(numbered(1, 3))
+    watching = Watching(model, log, "--state", tmp_path / "s")
+    watching.wait_for(3)
+    refused(ballast("watch", log, "--state", tmp_path / "s", "-m", model, *SMALL), 4, "another one uses it")
+    assert watching.stop() == 130
+
+
+def test_it_waits_for_a_log_when_asked(model, tmp_path):
+    log = tmp_path / "later.log"
+    watching = Watching(model, log, "--wait")
+    time.sleep(0.2)
+    log.write_bytes(numbered(1, 2))
+    watching.wait_for(2)
+    assert watching.stop() == 130
+
+
+def test_from_the_end_means_new_lines_only(model, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_bytes(numbered(1, 5))
+    watching = Watching(model, log, "--from-end")
+    time.sleep(1)
+    with open(log, "ab") as f:
+        f.write(numbered(6, 6))
+    watching.wait_for(1)
+    assert watching.stop() == 130
+    assert watching.texts == ["line 6 of the log"]
+
+
+def test_too_much_lag_skips_the_oldest_lines_and_says_so(model, tmp_path):
+    log, metrics = tmp_path / "a.log", tmp_path / "m.prom"
+    text = numbered(1, 5000)
+    log.write_bytes(text)
+    results = once(model, log, "--max-lag", 2000, "--metrics", metrics)
+    skipped = [r for r in results if r.get("event") == "skipped"]
+    assert skipped and skipped[0]["from_offset"] == 0 and skipped[0]["line"] == 1
+    lines = {r["line"] for r in scored(results)}
+    gone = sum(r["lines"] for r in skipped)
+    assert len(lines) + gone == 5000 and max(lines) == 5000 and len(lines) == len(scored(results))
+    for r in scored(results):
+        assert r["text"] == f"line {r['line']} of the log"
+    values = dict(line.split() for line in metrics.read_text().splitlines() if not line.startswith("#"))
+    assert values["ballast_input_lag_bytes"] == "0"
+    assert values["ballast_input_dropped_lines_total"] == str(gone)
+    assert values["ballast_input_lines_total"] == "5000"
+    assert values["ballast_input_bytes_total"] == str(len(text))
+
+
+def ordinary(n, rng):
+    return b"".join(b"2026-01-01 %02d:%02d:%02d GET /item/%d 200 in %d ms\n" %
+                    (i // 3600, i // 60 % 60, i % 60, rng.randrange(500), rng.randrange(40)) for i in range(n))
+
+
+def test_a_new_line_is_an_alarm_and_one_marked_as_normal_is_not(model, tmp_path):
+    rng = random.Random(3)
+    log, marks = tmp_path / "a.log", tmp_path / "normal"
+    fault = b"2026-01-01 00:09:00 worker 17 died: segmentation fault\n"
+    log.write_bytes(ordinary(400, rng) + fault + ordinary(50, rng))
+    results = once(model, log)
+    assert [r["line"] for r in results if r["alarm"]] == [401]
+    assert results[400]["z"] > results[399]["z"] and results[400]["seen"] == 0
+    for mark in (fault.replace(b"17", b"4"), json.dumps(results[400]).encode() + b"\n"):
+        marks.write_bytes(mark)
+        again = once(model, log, "--normal", marks)
+        assert not any(r["alarm"] for r in again) and again[400]["normal"] is True
+    assert [r["line"] for r in once(model, log, "--only-alarms")] == [401]
+
+
+def test_marks_are_read_again_while_it_runs(model, tmp_path):
+    rng = random.Random(4)
+    log, marks = tmp_path / "a.log", tmp_path / "normal"
+    log.write_bytes(ordinary(400, rng) + b"disk is full\n")
+    watching = Watching(model, log, "--normal", marks)
+    watching.wait_for(401)
+    assert watching.results[400]["alarm"]
+    marks.write_bytes(b"no route to host\n")
+    with open(log, "ab") as f:
+        f.write(ordinary(30, rng) + b"no route to host\n")
+    watching.wait_for(432)
+    assert watching.stop() == 130
+    assert not watching.results[431]["alarm"] and watching.results[431]["normal"]
+
+
+def test_a_status_code_that_never_came_is_noticed(model, tmp_path):
+    """Its template is that of the ordinary lines: a count of templates cannot see it."""
+    rng = random.Random(5)
+    log = tmp_path / "a.log"
+    log.write_bytes(ordinary(500, rng) + b"2026-01-01 00:08:20 GET /item/77 503 in 9 ms\n")
+    results = once(model, log)
+    assert results[500]["seen"] == 500 and results[500]["alarm"], results[500]
+
+
+def test_an_explanation_leaves_the_stream_as_it_was(model, tmp_path):
+    rng = random.Random(6)
+    log = tmp_path / "a.log"
+    log.write_bytes(ordinary(300, rng) + b"disk is full\n" + ordinary(20, rng))
+    plain = once(model, log)
+    explained = once(model, log, "--explain", "--explain-tokens", 8)
+    assert [r["line"] for r in explained if "explanation" in r] == [301]
+    for a, b in zip(plain, explained):
+        b.pop("explanation", None)
+        assert a == b
+
+
+def test_memory_does_not_grow_with_the_log(model, tmp_path):
+    """Every line another template, ten thousand times: tables fill up, and stay."""
+    rng = random.Random(7)
+    log = tmp_path / "a.log"
+    log.write_bytes(b"".join(b"%s\n" % bytes(rng.choice(b"abcdefgh ") for _ in range(24)) for _ in range(6000)))
+    code = ("import resource, subprocess, sys; subprocess.run(sys.argv[2:], stdout=subprocess.DEVNULL, check=True); "
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+    command = [BALLAST, "watch", str(log), "--once", "-m", str(model), "-c", "64", "-t", "1"]
+    peak = int(subprocess.run(["python3", "-c", code, "-", *command], capture_output=True, env=environment(),
+                              check=True).stdout)
+    assert peak < 200 << 10  # KiB
+
+
+def test_help_says_what_it_finds():
+    assert "novelty, not badness" in ballast("watch", "--help").text
