@@ -115,10 +115,17 @@ int Dispatch(int argc, char** argv) {
   app.set_help_flag("-h,--help", "Print this help");
   app.footer("`ballast COMMAND --help` says more.");
   const std::vector<std::pair<std::string, Runner>> commands = {
-    return Fail(Status::Expected(Code::kUsage, "command", "chat, run, serve, watch, eval, ...", "none",
-=======
-      {"watch", AddWatch(app)}, {"serve", AddServe(app)},
->>>>>>> watch
+      {"chat", AddChat(app)},
+      {"run", AddRun(app)},
+      {"serve", AddServe(app)},
+      {"watch", AddWatch(app)},
+      {"eval", AddEval(app)},
+      {"calibrate", AddCalibrate(app)},
+      {"streameval", AddStreamEval(app)},
+      {"probe", AddProbe(app)},
+      {"trial", AddTrial(app)},
+      {"bench", AddBench(app)},
+      {"inspect", AddInspect(app)},
   };
   app.require_subcommand(0, 1);
   try {
@@ -133,8 +140,8 @@ int Dispatch(int argc, char** argv) {
     return Fail(Explain(app, error));
   }
   if (app.get_subcommands().empty()) {
-    return Fail(Status::Expected(Code::kUsage, "command", "chat, run, serve, watch, eval, ...", "none",
-                                 "ballast --help"));
+    return Fail(Status::Expected(Code::kUsage, "command", "chat, run, serve, watch, eval, calibrate, ...",
+                                 "none", "ballast --help"));
   }
   if (Status status = ChooseIsa(); !status.ok()) return Fail(status);
   const std::string chosen = app.get_subcommands().front()->get_name();

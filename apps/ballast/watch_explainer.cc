@@ -24,7 +24,7 @@ Result<std::unique_ptr<WatchExplainer>> WatchExplainer::Create(const Loaded& loa
   BALLAST_ASSIGN_OR_RETURN(explainer->stream_, Stream::Create(*loaded.model, *loaded.pool, options));
   std::string warning;
   Result<ChatPrompter> prompter = ChooseChat(*loaded.file, *loaded.tokenizer, "", &warning);
-  if (prompter.ok()) explainer->prompter_ = std::move(*prompter);
+  if (prompter.ok()) explainer->prompter_.emplace(std::move(*prompter));
   return explainer;
 }
 
