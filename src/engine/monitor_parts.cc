@@ -21,14 +21,15 @@ void RepetitionPart::Add(Token token) {
 
 void SinkPart::Add(float share, int64_t tokens) {
   if (!std::isfinite(share) || tokens <= 0) return;
-  // Of a large step one token was seen, and a single token's share is noisy: it stands for a few, not for all.
+  // Of a large step one token was seen, and a single token's share is noisy: it stands for a few, not for
+  // all.
   constexpr float kMostForOne = 16;
   const auto n = static_cast<float>(tokens);
   recent_ += (1 - std::exp(-std::min(n, kMostForOne) / kMemory)) * (share - recent_);
   // What has left the cache has no share at all: nothing is to be learnt from that.
   if (share <= 0) return;
-  // The newest quarter of a young stream: where attention is spread evenly, the share of a few tokens falls as
-  // the cache fills, and a mean over the whole stream would take that for a loss.
+  // The newest quarter of a young stream: where attention is spread evenly, the share of a few tokens falls
+  // as the cache fills, and a mean over the whole stream would take that for a loss.
   const float memory = std::max(n, std::min(kLongMemory, (static_cast<float>(learnt_) + n) / 4));
   usual_ += n / memory * (share - usual_);
   if (learnt_ == 0) recent_ = share;

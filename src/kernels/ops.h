@@ -36,17 +36,6 @@ void ScaleInPlace(float* x, int64_t n, float scale);
 void Mix(float* x, int64_t vectors, int64_t dim);
 // Natural log of sum(exp(x)), stable. (n). REQUIRES: n > 0.
 float LogSumExp(const float* x, int64_t n);
-// What one row of logits says about the distribution that softmax makes of it.
-struct LogitStats {
-  bool finite = false;    // no NaN and no +inf among them, and at least one that is not -inf
-  float largest = 0;      // logit
-  float log_sum_exp = 0;  // natural log of sum(exp(x))
-  float entropy = 0;      // nats: -sum p log p
-  float mean = 0;         // of the logits that are not -inf
-  float deviation = 0;    // their standard deviation (of the population)
-};
-// Two passes over x; -inf counts as absent. When !finite, nothing else is set. (n). REQUIRES: n > 0.
-LogitStats DescribeLogits(const float* x, int64_t n);
 // Index of the largest value; the lowest index wins a tie. REQUIRES: n > 0.
 int64_t ArgMax(const float* x, int64_t n);
 // Sum of x[i] * y[i] in float.

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/isa.h"
+#include "kernels/logits.h"
 
 namespace ballast {
 namespace {
