@@ -292,7 +292,7 @@ Runner AddEval(CLI::App& app) {
       ->type_name("C");
   AddFlag(*command, "--block", "BLOCK", flags->block, "Tokens per line of the table (1024)")->type_name("N");
   AddFlag(*command, "--checkpoint", "CHECKPOINT", flags->checkpoint,
-          "Folder to save every run in, and to go on from after a kill")
+          "Folder to save the runs in, and to go on from after a kill; one per evaluation")
       ->type_name("DIR");
   AddFlag(*command, "--checkpoint-every", "CHECKPOINT_EVERY", flags->checkpoint_every,
           "Tokens between two saves (65536)")

@@ -10,15 +10,16 @@ cat "$root"/docs/*.md "$root/README.md" "$root/CONTRIBUTING.md" "$root"/src/*/*.
 gate() {
   code=0
   "$ballast" eval -m "$root/models/SmolLM2-135M-Instruct.Q4_1.gguf" -f "$work/text.txt" --limit 12288 -c 4096 --gate 1.05 \
-    --checkpoint "$work" "$@" >"$work/out" 2>"$work/err" || code=$?
+    "$@" >"$work/out" 2>"$work/err" || code=$?
   tail -n 1 "$work/out"
 }
 expect() {
   [ "$code" -eq "$1" ] || { echo "gate.sh: expected exit code $1, found $code"; cat "$work/err"; exit 1; }
 }
-gate --policy sinks
+mkdir "$work/state" # the reference of the first is that of the second
+gate --policy sinks --checkpoint "$work/state"
 expect 0
-gate --policy window
+gate --policy window --checkpoint "$work/state"
 expect 5
 gate --policy dense
 expect 5
