@@ -22,7 +22,7 @@ class WatchOutput {
   // one that has become shorter, is kept as it is, and `note` says so.
   Status GoOnAt(uint64_t device, uint64_t inode, int64_t bytes, std::string* note);
   Status Write(std::string_view lines);
-  Status Sync();  // on the disk, or nothing to do
+  Status Sync();                           // on the disk, or nothing to do
   bool failed() const { return failed_; }  // a write was not done whole
   uint64_t device() const { return device_; }
   uint64_t inode() const { return inode_; }
