@@ -48,7 +48,7 @@ test: setup ## build everything and run all fast tests
 	@$(call configure,release,-DCMAKE_BUILD_TYPE=Release)
 	@cmake --build build/release -j $(JOBS)
 	@$(PYTHON) tools/fetch_model.py default
-	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
+	@ctest --test-dir build/release --output-on-failure -j $$(($(JOBS) + 1)) # some tests mostly wait
 
 test-long: test ## test under address, undefined-behaviour and thread sanitizers, then tests/long/
 	@$(call configure,asan,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DBALLAST_SANITIZE=address$(comma)undefined)
