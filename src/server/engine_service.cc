@@ -1,6 +1,9 @@
 #include "server/engine_service.h"
 
-#include <sys/stat.h>
+#include <sys/stat.h>  // first of all: it defines __GLIBC__
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +19,15 @@
 
 namespace ballast::server {
 namespace {
+
+constexpr std::chrono::seconds kTrimPause{1};  // of idleness
+
+// The C library keeps what a storm of connections has left behind.
+void GiveMemoryBack() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
 
 // The engine's thread and what others hand to it.
 class CommandQueue {
@@ -169,10 +181,18 @@ class EngineService : public Service {
   // The engine's thread.
   void Run() {
     bool busy = false;
+    std::optional<Clock::time_point> trim;  // when to give freed memory back, if there may be some
     while (!stop_) {
-      const auto due = core_ == nullptr || busy ? std::nullopt : core_->Deadline();
+      auto due = core_ == nullptr || busy ? std::nullopt : core_->Deadline();
+      if (!busy && trim && (!due || *trim < *due)) due = trim;
       for (const std::function<void()>& task : commands_->Take(busy, due)) task();
+      const bool worked = busy;
       busy = core_ != nullptr && core_->Round();
+      if (worked && !busy) trim = Clock::now() + kTrimPause;
+      if (!busy && trim && Clock::now() >= *trim) {
+        GiveMemoryBack();
+        trim.reset();
+      }
     }
     if (core_ != nullptr) core_->CancelAll();
   }
