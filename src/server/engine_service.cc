@@ -178,14 +178,20 @@ class EngineService : public Service {
     });
   }
 
+  // When the engine's thread must wake without a command.
+  std::optional<Clock::time_point> Due(bool busy, const std::optional<Clock::time_point>& trim) const {
+    if (busy || core_ == nullptr) return std::nullopt;
+    const std::optional<Clock::time_point> due = core_->Deadline();
+    if (!due) return trim;
+    return trim ? std::min(*due, *trim) : *due;
+  }
+
   // The engine's thread.
   void Run() {
     bool busy = false;
     std::optional<Clock::time_point> trim;  // when to give freed memory back, if there may be some
     while (!stop_) {
-      auto due = core_ == nullptr || busy ? std::nullopt : core_->Deadline();
-      if (!busy && trim && (!due || *trim < *due)) due = trim;
-      for (const std::function<void()>& task : commands_->Take(busy, due)) task();
+      for (const std::function<void()>& task : commands_->Take(busy, Due(busy, trim))) task();
       const bool worked = busy;
       busy = core_ != nullptr && core_->Round();
       if (worked && !busy) trim = Clock::now() + kTrimPause;

@@ -122,7 +122,7 @@ def vanish(server, n, at_once=100):
 
 def test_storms_leave_nothing_behind(storm):
     server, health = storm
-    vanish(server, 200)  # every slot, arena and buffer was used once
+    vanish(server, count(1000))  # every slot, cache and buffer was used once
     idle(server)
     short_requests(server, 400)
     time.sleep(3)
