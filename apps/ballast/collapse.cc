@@ -9,9 +9,6 @@
 namespace ballast::app {
 namespace {
 
-// A second rescue so soon after one would only be the same again.
-constexpr int64_t kRescueGap = 128;  // tokens
-
 std::string Describe(const Verdict& verdict) {
   const char* cause = "";
   if (verdict.reason == Ailment::kSinkLoss) {

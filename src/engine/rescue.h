@@ -24,6 +24,8 @@ enum class OnCollapse : uint8_t { kWarn, kStop, kRescue };
 
 // Most tokens that a rescue encodes again: enough text to go on with, and no long pause.
 inline constexpr int64_t kRescueTokens = 512;
+// A rescue so soon after another one would only be the same again.
+inline constexpr int64_t kRescueGap = 128;  // tokens
 
 // What a rescue feeds: `sinks`, pinned from then on, then `tail`.
 struct RescuePlan {

@@ -11,13 +11,16 @@ namespace {
 // Prompt tokens in one step when nobody waits for the next word.
 constexpr int64_t kIdlePieces = 2;
 
+EngineServiceOptions Resolved(EngineServiceOptions options, const Model& model) {
+  if (options.prefill_chunk == 0) options.prefill_chunk = DefaultPrefillChunk(model.weight_count());
+  return options;
+}
+
 }  // namespace
 
 EngineCore::EngineCore(const EngineServiceOptions& options, Loaded loaded, Post post)
-    : options_(options),
+    : options_(Resolved(options, *loaded.model)),
       loaded_(std::move(loaded)),
-      prefill_chunk_(options.prefill_chunk > 0 ? options.prefill_chunk
-                                               : DefaultPrefillChunk(loaded_.model->weight_count())),
       post_(std::move(post)),
       batch_(*loaded_.model, *loaded_.pool),
       ids_(static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()) ^
@@ -112,13 +115,13 @@ void EngineCore::CollectPrompts(bool decoding, std::vector<Batch::Entry>& entrie
     if (job->state != Job::State::kPrefill) continue;
     MarkTurns(*job);
     // Cut at the same places whatever else goes on, so that a reply never depends on it.
-    const int64_t chunk = prefill_chunk_ - job->fed % prefill_chunk_;
+    const int64_t chunk = options_.prefill_chunk - job->fed % options_.prefill_chunk;
     const int64_t left = static_cast<int64_t>(job->plan.tokens.size()) - job->fed;
     const int64_t n = job->slot->session->Piece(job->plan, job->fed, std::min(chunk, left));
     pieces.push_back({job->ticket, n});
     jobs.push_back(job.get());
   }
-  const int64_t budget = prefill_chunk_ * (decoding ? 1 : kIdlePieces);
+  const int64_t budget = options_.prefill_chunk * (decoding ? 1 : kIdlePieces);
   for (const size_t i : prefill_turns_.Choose(pieces, budget)) {
     Job& job = *jobs[i];
     const auto tokens = std::span<const Token>(job.plan.tokens)

@@ -158,9 +158,8 @@ class EngineCore {
   void Notice(const std::string& text) const;
   std::string RandomId(const char* prefix);
 
-  const EngineServiceOptions options_;
+  const EngineServiceOptions options_;  // with what depends on the model filled in
   Loaded loaded_;
-  const int64_t prefill_chunk_;
   Post post_;
   Batch batch_;
   Rng ids_;

@@ -4,12 +4,6 @@
 #include "server/engine_core.h"
 
 namespace ballast::server {
-namespace {
-
-// A rescue so soon after another one would only be the same again.
-constexpr int64_t kRescueGap = 128;  // tokens
-
-}  // namespace
 
 void EngineCore::TellMonitor(Job& job, const Batch::Entry& entry) {
   Session& session = *job.slot->session;

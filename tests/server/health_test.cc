@@ -71,6 +71,19 @@ TEST(SessionHealth, ARescueGoesOnBehindSinksForGood) {
   EXPECT_EQ(counters.rescues_ok, 1);
 }
 
+// The size of a prompt's pieces is chosen with the model, and a rescue is fed in such pieces.
+TEST(SessionHealth, ARescueEndsWithTheDefaultPieces) {
+  EngineServiceOptions o = TinyOptions();
+  o.prefill_chunk = 0;
+  o.stream.context = 288;  // two pieces fit: what is usual is learnt before the sinks are lost
+  o.on_collapse = OnCollapse::kRescue;
+  auto service = Serve(o);
+  const CollectorPtr c = AskAndWait(*service, More("w", Policy::kWindow, 700));
+  ASSERT_FALSE(c->failed) << c->error.message;
+  EXPECT_EQ(c->usage.health.rescues, 1);
+  EXPECT_EQ(c->usage.sinks, 4);
+}
+
 // A fork goes through a snapshot: what the monitor knows survives it.
 TEST(SessionHealth, ASnapshotKeepsTheVerdict) {
   auto service = Serve(TinyOptions());
