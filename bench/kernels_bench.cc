@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "base/mmap.h"
 #include "kernels/attention.h"
 #include "kernels/isa.h"
 #include "kernels/matmul.h"
@@ -59,16 +60,19 @@ void AttentionBench(benchmark::State& state, KvType kv) {
   constexpr int kHeads = 9, kKvHeads = 3, kDim = 64;
   const int64_t rows = state.range(0), keys = state.range(1);
   const std::vector<float> source = Normal(keys * kDim, 3);
-  const int64_t bytes = keys * KvRowBytes(kv, kDim);
-  std::vector<uint8_t> k(static_cast<size_t>(kKvHeads * bytes)), v(k.size());
-  std::vector<float> k_scale(static_cast<size_t>(kKvHeads * keys)), v_scale(k_scale.size());
+  const int64_t bytes = KvBufferBytes(kv, kKvHeads, kDim, keys);
+  Result<Arena> memory = Arena::Allocate(static_cast<size_t>(2 * bytes));
+  const KvBuffer k = MakeKvBuffer(kv, KvSide::kKeys, kKvHeads, kDim, keys, memory->data());
+  const KvBuffer v = MakeKvBuffer(kv, KvSide::kValues, kKvHeads, kDim, keys, memory->data() + bytes);
   for (int h = 0; h < kKvHeads; ++h) {
-    EncodeKvRows(kv, source.data(), keys, kDim, k.data() + h * bytes, k_scale.data() + h * keys);
-    EncodeKvRows(kv, source.data(), keys, kDim, v.data() + h * bytes, v_scale.data() + h * keys);
+    for (int64_t r = 0; r < keys; ++r) {
+      EncodeKvRow(k, h, r, source.data() + r * kDim);
+      EncodeKvRow(v, h, r, source.data() + r * kDim);
+    }
   }
   KvSpan span;
-  span.k = {k.data(), k_scale.data(), keys};
-  span.v = {v.data(), v_scale.data(), keys};
+  span.k = k.View(0);
+  span.v = v.View(0);
   span.count = keys;
   const std::vector<float> q = Normal(rows * kHeads * kDim, 4);
   std::vector<float> out(q.size()), mass(static_cast<size_t>(rows * kHeads));

@@ -119,7 +119,7 @@ void KvCache::RollBack(int64_t position, int64_t floor) {
 
 namespace {
 
-// One buffer of an export: rows, then scales, packed.
+// One buffer of an export: rows, each with its elements in order, then scales, packed.
 int64_t PackedBytes(const KvBuffer& b) {
   return b.kv_heads * b.rows * (KvRowBytes(b.type, b.head_dim) + (b.scale == nullptr ? 0 : 4));
 }
@@ -137,17 +137,18 @@ int64_t KvCache::row_bytes() const {
   return total;
 }
 
-// Calls copy(memory of the cache, offset in the export, bytes) for every run of rows that is intact.
-template <typename Copy>
-void KvCache::ForEachRun(const Copy& copy) const {
+// Calls visit(buffer, head, row, offset of its bytes in the export, offset of its scale) for every row that
+// is intact.
+template <typename Visit>
+void KvCache::ForEachRow(const Visit& visit) const {
   int64_t offset = 0;
   const auto rows = [&](const KvBuffer& b, int64_t first, int64_t count) {
-    const int64_t row = KvRowBytes(b.type, b.head_dim), scales = b.kv_heads * b.rows * row;
-    for (int h = 0; h < b.kv_heads && count > 0; ++h) {
-      copy(b.row(h, first), offset + (h * b.rows + first) * row, count * row);
-      if (b.scale == nullptr) continue;
-      copy(reinterpret_cast<uint8_t*>(b.scale_at(h, first)), offset + scales + (h * b.rows + first) * 4,
-           count * 4);
+    const int64_t bytes = KvRowBytes(b.type, b.head_dim), scales = offset + b.kv_heads * b.rows * bytes;
+    for (int h = 0; h < b.kv_heads; ++h) {
+      for (int64_t r = first; r < first + count; ++r) {
+        const int64_t place = h * b.rows + r;
+        visit(b, h, r, offset + place * bytes, scales + place * 4);
+      }
     }
   };
   for (size_t l = 0; l < layouts_.size(); ++l) {
@@ -169,8 +170,10 @@ void KvCache::ForEachRun(const Copy& copy) const {
 }
 
 void KvCache::ExportRows(uint8_t* out) const {
-  ForEachRun([&](const uint8_t* row, int64_t offset, int64_t bytes) {
-    std::memcpy(out + offset, row, static_cast<size_t>(bytes));
+  ForEachRow([&](const KvBuffer& b, int head, int64_t row, int64_t bytes, int64_t scale) {
+    float value = 0;
+    b.Get(head, row, out + bytes, &value);
+    if (b.scale != nullptr) std::memcpy(out + scale, &value, sizeof(value));
   });
 }
 
@@ -194,8 +197,10 @@ Status KvCache::Import(const State& s, const uint8_t* rows) {
   position_ = s.position;
   floor_ = s.floor;
   lost_ = s.lost;
-  ForEachRun([&](uint8_t* row, int64_t offset, int64_t bytes) {
-    std::memcpy(row, rows + offset, static_cast<size_t>(bytes));
+  ForEachRow([&](const KvBuffer& b, int head, int64_t row, int64_t bytes, int64_t scale) {
+    float value = 0;
+    if (b.scale != nullptr) std::memcpy(&value, rows + scale, sizeof(value));
+    b.Put(head, row, rows + bytes, value);
   });
   return Status();
 }

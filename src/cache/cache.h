@@ -112,8 +112,8 @@ class KvCache {
   KvStore store_;
   // First window position of `layer` whose rows are still what was written for it.
   int64_t FirstIntact(int layer) const;
-  template <typename Copy>
-  void ForEachRun(const Copy& copy) const;
+  template <typename Visit>
+  void ForEachRow(const Visit& visit) const;
 
   int64_t position_ = 0;
   int64_t floor_ = 0;

@@ -1,44 +1,9 @@
 #include "cache/store.h"
 
-#include <cstring>
 #include <string>
 #include <utility>
 
 namespace ballast {
-namespace {
-
-int64_t Pad64(int64_t n) { return (n + 63) / 64 * 64; }
-
-}  // namespace
-
-int64_t KvBufferBytes(KvType type, int kv_heads, int head_dim, int64_t rows) {
-  const int64_t all = kv_heads * rows;
-  return Pad64(all * KvRowBytes(type, head_dim)) +
-         (type == KvType::kQ8 ? Pad64(all * static_cast<int64_t>(sizeof(float))) : 0);
-}
-
-KvBuffer MakeKvBuffer(KvType type, int kv_heads, int head_dim, int64_t rows, uint8_t* memory) {
-  KvBuffer b{type, kv_heads, head_dim, rows, memory, nullptr};
-  if (type == KvType::kQ8) {
-    b.scale = reinterpret_cast<float*>(memory + Pad64(kv_heads * rows * KvRowBytes(type, head_dim)));
-  }
-  return b;
-}
-
-void CopyRows(const KvBuffer& from, int64_t from_row, const KvBuffer& to, int64_t to_row, int64_t count) {
-  if (count <= 0) return;
-  BALLAST_CHECK(from.type == to.type && from.kv_heads == to.kv_heads && from.head_dim == to.head_dim);
-  BALLAST_CHECK(from_row + count <= from.rows && to_row + count <= to.rows);
-  const size_t bytes = static_cast<size_t>(count * KvRowBytes(from.type, from.head_dim));
-  for (int h = 0; h < from.kv_heads; ++h) {
-    std::memcpy(to.row(h, to_row), from.row(h, from_row), bytes);
-    if (from.scale != nullptr) {
-      std::memcpy(to.scale_at(h, to_row), from.scale_at(h, from_row),
-                  static_cast<size_t>(count) * sizeof(float));
-    }
-  }
-}
-
 Result<KvStore> KvStore::Create(const std::vector<LayerShape>& layers, KvType type) {
   KvStore store;
   store.type_ = type;
@@ -69,9 +34,10 @@ Result<KvStore> KvStore::Create(const std::vector<LayerShape>& layers, KvType ty
   const auto place = [&](const LayerShape& l, bool pinned) {
     const KvType part_type = pinned ? pinned_type : type;
     const int64_t rows = pinned ? l.pinned : l.window;
-    Part part{MakeKvBuffer(part_type, l.kv_heads, l.head_dim, rows, at),
-              MakeKvBuffer(part_type, l.kv_heads, l.head_dim, rows, at + part_bytes(l, pinned))};
-    at += 2 * part_bytes(l, pinned);
+    const int64_t bytes = part_bytes(l, pinned);
+    Part part{MakeKvBuffer(part_type, KvSide::kKeys, l.kv_heads, l.head_dim, rows, at),
+              MakeKvBuffer(part_type, KvSide::kValues, l.kv_heads, l.head_dim, rows, at + bytes)};
+    at += 2 * bytes;
     return part;
   };
   for (const LayerShape& l : layers) {

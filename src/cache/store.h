@@ -1,8 +1,9 @@
 // The store: bytes of cached keys and values. It knows no policy and no position, only slots.
 //
-// Layout of each buffer: (kv_head, slot, row bytes), so that a span of consecutive slots is contiguous for a
-// head. Thread safety: none; one stream owns it. Invariants: 1. allocated once; memory a slot never used is
-// never touched (lazily mapped). 2. A row's bytes change only through row() pointers and CopyRows.
+// Layout of each buffer: see tensor/kv_span.h; consecutive slots of a head are neighbours. Thread safety:
+// none; one stream owns it. Invariants: 1. allocated once; memory near no used slot is never touched (lazily
+// mapped).
+// 2. A row's bytes change only through KvBuffer::Put and CopyRows.
 #ifndef BALLAST_CACHE_STORE_H_
 #define BALLAST_CACHE_STORE_H_
 
@@ -11,31 +12,9 @@
 
 #include "base/mmap.h"
 #include "base/status.h"
-#include "tensor/kv_span.h"
+#include "tensor/kv_buffer.h"
 
 namespace ballast {
-
-// Rows of one tensor (keys or values) of one layer; memory belongs to somebody else.
-struct KvBuffer {
-  KvType type = KvType::kF32;
-  int kv_heads = 0;
-  int head_dim = 0;
-  int64_t rows = 0;         // per head
-  uint8_t* data = nullptr;  // (kv_head, row, KvRowBytes)
-  float* scale = nullptr;   // (kv_head, row), kQ8 only
-
-  uint8_t* row(int head, int64_t r) const { return data + (head * rows + r) * KvRowBytes(type, head_dim); }
-  float* scale_at(int head, int64_t r) const { return scale == nullptr ? nullptr : scale + head * rows + r; }
-  // The rows from `first` on, as kernels see them.
-  KvRows View(int64_t first) const { return {row(0, first), scale_at(0, first), rows}; }
-};
-
-// Bytes a KvBuffer needs, padded so that buffers placed one after another stay aligned to 64.
-int64_t KvBufferBytes(KvType type, int kv_heads, int head_dim, int64_t rows);
-// Points a buffer at KvBufferBytes of memory.
-KvBuffer MakeKvBuffer(KvType type, int kv_heads, int head_dim, int64_t rows, uint8_t* memory);
-// Copies `count` rows of every head. REQUIRES: same type, heads and head_dim.
-void CopyRows(const KvBuffer& from, int64_t from_row, const KvBuffer& to, int64_t to_row, int64_t count);
 
 class KvStore {
  public:

@@ -56,10 +56,10 @@ void AddVisibleKeys(RowBlock& block, std::vector<KeyBlock>& keys) {
   for (size_t s = 0; s < block.job->spans.size(); ++s) {
     const KvSpan& span = block.job->spans[s];
     const int64_t end = std::min(span.count, last - span.first_position + 1);
-    int64_t begin = span.pinned ? 0 : std::max<int64_t>(0, first - span.first_position);
-    for (; begin < end; begin += attention::kBlockKeys) {
-      const int64_t count = std::min<int64_t>(attention::kBlockKeys, end - begin);
-      keys.push_back({static_cast<int64_t>(s), begin, static_cast<int>(count)});
+    for (int64_t row = span.pinned ? 0 : std::max<int64_t>(0, first - span.first_position); row < end;) {
+      const int64_t lo = (span.k.first + row) % kKvTile, hi = std::min(kKvTile, lo + end - row);
+      keys.push_back({static_cast<int64_t>(s), row - lo, static_cast<int>(lo), static_cast<int>(hi)});
+      row += hi - lo;
     }
   }
   block.keys = static_cast<int64_t>(keys.size()) - block.first_key;
@@ -175,10 +175,7 @@ void Finish(std::span<const Item> items, int64_t j, float* out, float* sink_mass
   for (const Item& part : items) {
     const float factor = std::exp(part.state.max[j] - max) / sum;
     const float* acc = part.state.acc + j * padded;
-    for (int64_t i = 0; i < dim; i += 4) {
-      const float* four = acc + (part.integers ? attention::IntegerPlace(i) : i);
-      for (int c = 0; c < 4; ++c) out[i + c] += four[c] * factor;
-    }
+    for (int64_t i = 0; i < dim; ++i) out[i] += acc[i] * factor;
   }
   *sink_mass = std::clamp(pinned / sum, 0.0f, 1.0f);
 }

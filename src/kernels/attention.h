@@ -12,6 +12,7 @@
 
 #include "base/threads.h"
 #include "kernels/matmul.h"
+#include "tensor/kv_buffer.h"
 #include "tensor/kv_span.h"
 
 namespace ballast {
@@ -70,8 +71,10 @@ class AttentionScratch {
 void Attention(std::span<const AttentionJob> jobs, AttentionScratch& scratch, ThreadPool& pool);
 
 // Encodes `rows` rows of head_dim floats (contiguous) as cached rows: data (rows * KvRowBytes), scale (rows;
-// kQ8 only). The definition of the store's quantisation; the cache's writes go through it.
+// kQ8 only), elements in order. The definition of the store's quantisation; the cache's writes go through it.
 void EncodeKvRows(KvType type, const float* x, int64_t rows, int head_dim, uint8_t* data, float* scale);
+// The same for one row, to its place. REQUIRES: head_dim <= kKvMaxHeadDim.
+void EncodeKvRow(const KvBuffer& to, int head, int64_t row, const float* x);
 
 }  // namespace ballast
 

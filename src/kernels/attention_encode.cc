@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/status.h"
 #include "kernels/attention.h"
 
 #ifndef HWY_WANT_AVX3_DL
@@ -100,6 +101,15 @@ void EncodeKvRows(KvType type, const float* x, int64_t rows, int head_dim, uint8
       }
       break;
   }
+}
+
+void EncodeKvRow(const KvBuffer& to, int head, int64_t row, const float* x) {
+  if (to.type == KvType::kF32) return to.Put(head, row, x, 0);
+  BALLAST_CHECK(to.head_dim <= kKvMaxHeadDim);
+  alignas(64) uint8_t bytes[kKvMaxHeadDim * sizeof(uint16_t)];
+  float scale = 0;
+  EncodeKvRows(to.type, x, 1, to.head_dim, bytes, &scale);
+  to.Put(head, row, bytes, scale);
 }
 
 }  // namespace ballast

@@ -1,7 +1,8 @@
 // The float attention kernel: every KV type, every instruction set.
 //
 // Few queries (decode) read the keys and values where they lie. Many queries (prefill) first lay a block of
-// keys out with the keys in lanes, so that no sum over lanes is left, and the values as floats.
+// keys out with the keys in lanes, so that no sum over lanes is left, and the values as floats. Tiles of q8
+// have the keys in lanes already.
 #include <cstring>
 
 #include "kernels/attention_item.h"
@@ -29,20 +30,27 @@ constexpr int kCols = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 // Below this many queries of one KV head, packing keys costs more than it saves.
 constexpr int64_t kFewQueries = 10;
 
-// Stored elements [i, i + kLanes) of a row as floats (q8 without its scale).
+// Stored elements [i, i + kLanes) of a row as floats.
 template <KvType kType>
 HWY_INLINE V LoadElements(const uint8_t* row, int64_t i) {
   const FloatTag d;
   if constexpr (kType == KvType::kF32) {
     return hn::LoadU(d, reinterpret_cast<const float*>(row) + i);
-  } else if constexpr (kType == KvType::kF16) {
+  } else {
     const hn::Rebind<hwy::float16_t, FloatTag> d16;
     return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(row) + i));
-  } else {
-    const hn::Rebind<int8_t, FloatTag> d8;
-    const hn::Rebind<int32_t, FloatTag> d32;
-    return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, reinterpret_cast<const int8_t*>(row) + i)));
   }
+}
+
+// Byte `which` of each word of a q8 tile as floats, without their scales; keys carry an offset.
+template <KvSide kSide>
+HWY_INLINE V LoadBytes(const uint8_t* words, int which) {
+  const FloatTag d;
+  const hn::Rebind<uint32_t, FloatTag> du;
+  const hn::Rebind<int32_t, FloatTag> di;
+  auto x = hn::LoadU(du, reinterpret_cast<const uint32_t*>(words));
+  if constexpr (kSide == KvSide::kKeys) x = hn::Xor(x, hn::Set(du, 0x80808080u));
+  return hn::ConvertTo(d, hn::ShiftRight<24>(hn::BitCast(di, hn::ShiftLeftSame(x, 24 - 8 * which))));
 }
 
 // out: (dim rounded up to kLanes), zeros after dim.
@@ -66,6 +74,23 @@ struct StoredRows {
   HWY_INLINE V Load(int64_t row, int64_t i) const { return LoadElements<kType>(data + row * row_bytes, i); }
 };
 
+// Tiles of q8 where they lie: of keys (element, key), of values (key, element).
+struct TileKeys {
+  const uint8_t* data;
+  HWY_INLINE V Load(int64_t element, int64_t key) const {
+    return LoadBytes<KvSide::kKeys>(data + element / 4 * (4 * kKvTile) + key * 4,
+                                    static_cast<int>(element % 4));
+  }
+};
+struct TileValues {
+  const uint8_t* data;
+  int64_t row_bytes;
+  HWY_INLINE V Load(int64_t key, int64_t element) const {
+    return LoadBytes<KvSide::kValues>(data + key / 4 * (4 * row_bytes) + element * 4,
+                                      static_cast<int>(key % 4));
+  }
+};
+
 // (row, stride) floats.
 struct FloatRows {
   const float* data;
@@ -73,11 +98,11 @@ struct FloatRows {
   HWY_INLINE V Load(int64_t row, int64_t i) const { return hn::LoadU(FloatTag(), data + row * stride + i); }
 };
 
-// out[q * kBlockKeys + c] = sum over rows of a[q][row] * rows[row][column + c], for kWide vectors of columns.
-// Not inlined: alone, its sums stay in registers (and sanitized builds compile in time).
+// out[q * kBlockKeys + c] = sum over rows [lo, hi) of a[q][row] * rows[row][column + c], for kWide vectors of
+// columns. Not inlined: alone, its sums stay in registers (and sanitized builds compile in time).
 template <int kTile, int kWide, class Rows>
-HWY_NOINLINE void MultiplyTile(const float* const* a, const Rows& rows, int64_t count, int64_t column,
-                               float* HWY_RESTRICT out) {
+HWY_NOINLINE void MultiplyTile(const float* const* a, const Rows& rows, int64_t lo, int64_t hi,
+                               int64_t column, float* HWY_RESTRICT out) {
   const FloatTag d;
   V sums[kTile][kWide];
   HWY_UNROLL(8)
@@ -85,7 +110,7 @@ HWY_NOINLINE void MultiplyTile(const float* const* a, const Rows& rows, int64_t 
     HWY_UNROLL(8)
     for (int c = 0; c < kWide; ++c) sums[q][c] = hn::Zero(d);
   }
-  for (int64_t r = 0; r < count; ++r) {
+  for (int64_t r = lo; r < hi; ++r) {
     V x[kWide];
     HWY_UNROLL(8)
     for (int c = 0; c < kWide; ++c) x[c] = rows.Load(r, column + c * kLanes);
@@ -105,13 +130,13 @@ HWY_NOINLINE void MultiplyTile(const float* const* a, const Rows& rows, int64_t 
 
 // The same for as many columns from `column` on as go together; returns how many.
 template <int kTile, class Rows>
-HWY_INLINE int64_t MultiplyGroup(const float* const* a, const Rows& rows, int64_t count, int64_t column,
-                                 int64_t columns, float* out) {
+HWY_INLINE int64_t MultiplyGroup(const float* const* a, const Rows& rows, int64_t lo, int64_t hi,
+                                 int64_t column, int64_t columns, float* out) {
   if (column + kCols * kLanes <= columns) {
-    MultiplyTile<kTile, kCols>(a, rows, count, column, out);
+    MultiplyTile<kTile, kCols>(a, rows, lo, hi, column, out);
     return kCols * kLanes;
   }
-  MultiplyTile<kTile, 1>(a, rows, count, column, out);
+  MultiplyTile<kTile, 1>(a, rows, lo, hi, column, out);
   return kLanes;
 }
 
@@ -147,15 +172,15 @@ HWY_INLINE void SumFour(V v0, V v1, V v2, V v3, float* out) {
 }
 #endif
 
-// scores[q][key] = query q . key, keys where they lie. REQUIRES: dim is a multiple of kLanes.
+// scores[q][key] = query q . key for keys [lo, hi), where they lie. REQUIRES: dim is a multiple of kLanes.
 template <int kTile, KvType kType>
-HWY_NOINLINE void ScoreStored(const float* const* query, const StoredRows<kType>& keys, int count,
+HWY_NOINLINE void ScoreStored(const float* const* query, const StoredRows<kType>& keys, int lo, int hi,
                               int64_t dim, float* HWY_RESTRICT scores) {
   const FloatTag d;
-  for (int k = 0; k < count; k += 4) {
-    // The last keys of a block that is no multiple of 4 stand in for the missing ones.
+  for (int k = lo / 4 * 4; k < hi; k += 4) {
+    // The first and last keys of a block that is no multiple of 4 stand in for the missing ones.
     int64_t row[4];
-    for (int i = 0; i < 4; ++i) row[i] = std::min(k + i, count - 1);
+    for (int i = 0; i < 4; ++i) row[i] = std::clamp(k + i, lo, hi - 1);
     V sums[kTile][4];
     HWY_UNROLL(8)
     for (int q = 0; q < kTile; ++q) {
@@ -180,14 +205,15 @@ HWY_NOINLINE void ScoreStored(const float* const* query, const StoredRows<kType>
   }
 }
 
-// One block of keys and values, packed or not.
+// One block of keys and values: where they lie, or packed.
 template <KvType kType>
 struct Block {
   const KeyBlock* keys;
   bool pinned;
-  StoredRows<kType> k, v;
+  const uint8_t* k;
+  const uint8_t* v;
   FloatRows packed_k{nullptr, 0};  // (dim, kBlockKeys)
-  FloatRows packed_v{nullptr, 0};  // (count, PaddedDim)
+  FloatRows packed_v{nullptr, 0};  // (kBlockKeys, PaddedDim)
 };
 
 // Scratch of a tile.
@@ -236,21 +262,44 @@ HWY_NOINLINE void MergeValues(const float* sums, int queries, int64_t columns, c
   }
 }
 
+// scores = query . key for the block's keys; sums = weights . value for columns from `column` on.
+template <int kTile, KvType kType>
+HWY_INLINE void Scores(const Block<kType>& block, const float* const* query, int64_t dim, float* scores) {
+  const KeyBlock& keys = *block.keys;
+  const auto by_lanes = [&](const auto& rows) {
+    for (int64_t c = keys.lo / kLanes * kLanes; c < keys.hi;) {
+      c += MultiplyGroup<kTile>(query, rows, 0, dim, c, kBlockKeys, scores + c);
+    }
+  };
+  if (block.packed_k.data != nullptr) return by_lanes(block.packed_k);
+  if constexpr (kType == KvType::kQ8) {
+    by_lanes(TileKeys{block.k});
+  } else {
+    ScoreStored<kTile, kType>(query, {block.k, KvRowBytes(kType, dim)}, keys.lo, keys.hi, dim, scores);
+  }
+}
+template <int kTile, KvType kType>
+HWY_INLINE int64_t Values(const Block<kType>& block, const float* const* weights, int64_t dim, int64_t column,
+                          int64_t columns, float* sums) {
+  const auto multiply = [&](const auto& rows) {
+    return MultiplyGroup<kTile>(weights, rows, block.keys->lo, block.keys->hi, column, columns, sums);
+  };
+  if (block.packed_v.data != nullptr) return multiply(block.packed_v);
+  if constexpr (kType == KvType::kQ8) {
+    return multiply(TileValues{block.v, KvStoredRowBytes(kType, dim)});
+  } else {
+    return multiply(StoredRows<kType>{block.v, KvRowBytes(kType, dim)});
+  }
+}
+
 template <int kTile, KvType kType>
 HWY_NOINLINE void RunTile(const Item& item, const Block<kType>& block, int64_t first, const Tile& tile) {
   const int64_t dim = item.shape->head_dim, padded = PaddedDim(dim);
-  const int count = block.keys->count;
   const TileView view = ViewTile(item, *block.keys, first, kTile);
   if (!view.any) return;
   const float* query[kTile];
   for (int q = 0; q < kTile; ++q) query[q] = item.Query(block.pinned, first + q);
-  if (block.packed_k.data != nullptr) {
-    for (int64_t c = 0; c < count;) {
-      c += MultiplyGroup<kTile>(query, block.packed_k, dim, c, kBlockKeys, tile.scores + c);
-    }
-  } else {
-    ScoreStored<kTile, kType>(query, block.k, count, dim, tile.scores);
-  }
+  Scores<kTile, kType>(block, query, dim, tile.scores);
   float keep[kTile], add[kTile];
   SoftmaxTile(item, *block.keys, view, first, kTile, tile, keep, add);
   const float* weights[kTile];
@@ -258,21 +307,44 @@ HWY_NOINLINE void RunTile(const Item& item, const Block<kType>& block, int64_t f
   float* acc = item.state.acc + first * padded;
   const int64_t columns = (dim + kLanes - 1) / kLanes * kLanes;
   for (int64_t c = 0, n; c < columns; c += n) {
-    n = block.packed_v.data != nullptr
-            ? MultiplyGroup<kTile>(weights, block.packed_v, count, c, columns, tile.sums)
-            : MultiplyGroup<kTile>(weights, block.v, count, c, columns, tile.sums);
+    n = Values<kTile, kType>(block, weights, dim, c, columns, tile.sums);
     MergeValues(tile.sums, kTile, n, keep, add, acc + c, padded);
   }
 }
 
-// Keys into lanes: out (dim, kBlockKeys). row: scratch (PaddedDim).
+// Keys into lanes: out (dim, kBlockKeys), 0 outside the block; values to out (kBlockKeys, PaddedDim), the
+// block's only. row: scratch (PaddedDim).
 template <KvType kType>
-void PackKeys(const StoredRows<kType>& keys, int count, int64_t dim, float* row, float* HWY_RESTRICT out) {
-  for (int k = 0; k < count; ++k) {
-    RowToFloat<kType>(keys.data + k * keys.row_bytes, dim, row);
-    for (int64_t e = 0; e < dim; ++e) out[e * kBlockKeys + k] = row[e];
+void PackKeys(const Block<kType>& block, int64_t dim, float* row, float* HWY_RESTRICT out) {
+  const FloatTag d;
+  const int lo = block.keys->lo, hi = block.keys->hi;
+  for (int64_t e = 0; e < dim; ++e) std::fill(out + e * kBlockKeys, out + (e + 1) * kBlockKeys, 0.0f);
+  if constexpr (kType == KvType::kQ8) {
+    const TileKeys keys{block.k};
+    for (int64_t e = 0; e < dim; ++e) {
+      for (int k = lo / kLanes * kLanes; k < hi; k += kLanes) {
+        hn::Store(keys.Load(e, k), d, out + e * kBlockKeys + k);
+      }
+    }
+  } else {
+    for (int k = lo; k < hi; ++k) {
+      RowToFloat<kType>(block.k + k * KvRowBytes(kType, dim), dim, row);
+      for (int64_t e = 0; e < dim; ++e) out[e * kBlockKeys + k] = row[e];
+    }
   }
-  for (int64_t e = 0; e < dim; ++e) std::fill(out + e * kBlockKeys + count, out + (e + 1) * kBlockKeys, 0.0f);
+}
+template <KvType kType>
+void PackValues(const Block<kType>& block, int64_t dim, float* HWY_RESTRICT out) {
+  const FloatTag d;
+  for (int k = block.keys->lo; k < block.keys->hi; ++k) {
+    float* to = out + k * PaddedDim(dim);
+    if constexpr (kType == KvType::kQ8) {
+      const TileValues values{block.v, KvStoredRowBytes(kType, dim)};
+      for (int64_t e = 0; e < dim; e += kLanes) hn::StoreU(values.Load(k, e), d, to + e);
+    } else {
+      RowToFloat<kType>(block.v + k * KvRowBytes(kType, dim), dim, to);
+    }
+  }
 }
 
 template <KvType kType>
@@ -287,7 +359,7 @@ template <KvType kType>
 void RunBlocks(const Item& item) {
   const AttentionShape& shape = *item.shape;
   const int64_t dim = shape.head_dim, padded = PaddedDim(dim);
-  const bool pack = item.queries >= kFewQueries || dim % kLanes != 0;
+  const bool pack = item.queries >= kFewQueries || (kType != KvType::kQ8 && dim % kLanes != 0);
   float* packed_k = item.work;                              // (padded, kBlockKeys)
   float* packed_v = packed_k + padded * kBlockKeys;         // (kBlockKeys, padded)
   float* scores = packed_v + padded * kBlockKeys;           // (kMaxTile, kBlockKeys)
@@ -296,26 +368,20 @@ void RunBlocks(const Item& item) {
   float* v_scale = k_scale + kBlockKeys;                    // (kBlockKeys)
   std::fill(scores, scores + kMaxTile * kBlockKeys, 0.0f);  // columns past a short block stay finite
   std::fill(k_scale, k_scale + kBlockKeys, shape.scale);
-  std::fill(v_scale, v_scale + kBlockKeys, 0.0f);
   const Tile tile{scores, sums, k_scale, kType == KvType::kQ8 ? v_scale : nullptr};
   for (const KeyBlock& keys : item.blocks) {
     const KvSpan& span = item.spans[keys.span];
-    const int64_t row_bytes = KvRowBytes(kType, dim);
-    Block<kType> block{&keys,
-                       span.pinned,
-                       {RowOf(item, span.k, keys.begin), row_bytes},
-                       {RowOf(item, span.v, keys.begin), row_bytes}};
+    Block<kType> block{&keys, span.pinned, RowOf(item, span.k, keys.begin), RowOf(item, span.v, keys.begin)};
     if constexpr (kType == KvType::kQ8) {
-      const float* ks = span.k.scale + item.kv_head * span.k.head_stride + keys.begin;
-      const float* vs = span.v.scale + item.kv_head * span.v.head_stride + keys.begin;
-      for (int k = 0; k < keys.count; ++k) k_scale[k] = ks[k] * shape.scale;
-      std::copy(vs, vs + keys.count, v_scale);
+      const float* ks = ScaleOf(item, span.k, keys.begin);
+      const float* vs = ScaleOf(item, span.v, keys.begin);
+      std::fill(v_scale, v_scale + kBlockKeys, 0.0f);  // those outside the block are not its own
+      for (int k = keys.lo; k < keys.hi; ++k) k_scale[k] = ks[k] * shape.scale;
+      std::copy(vs + keys.lo, vs + keys.hi, v_scale + keys.lo);
     }
     if (pack) {
-      PackKeys<kType>(block.k, keys.count, dim, packed_v, packed_k);
-      for (int k = 0; k < keys.count; ++k) {
-        RowToFloat<kType>(block.v.data + k * row_bytes, dim, packed_v + k * padded);
-      }
+      PackKeys<kType>(block, dim, packed_v, packed_k);
+      PackValues<kType>(block, dim, packed_v);
       block.packed_k = {packed_k, kBlockKeys};
       block.packed_v = {packed_v, padded};
     }

@@ -1,10 +1,9 @@
 // The integer attention kernel: q8 keys and values, AVX-512 VNNI.
 //
-// One instruction (vpdpbusd) multiplies 64 unsigned by 64 signed bytes and adds them in fours. Cached keys
-// and values are the signed side. Queries are rounded to 8 bits, as finely as the keys they meet (both were
-// mixed first: Mix in ops.h). The softmax weights, which span many sizes, are rounded to 16 bits and used as
-// two unsigned bytes (high, low), in two passes over a packed block that lies in L1. The sums are exact
-// integers.
+// One instruction (vpdpbusd) multiplies 64 unsigned by 64 signed bytes and adds them in fours, of tiles as
+// they lie in the cache (kv_span.h). Queries are rounded to 8 bits, as finely as the keys they meet (both
+// were mixed first: Mix in ops.h). The softmax weights, which span many sizes, are rounded to 16 bits and
+// used as two unsigned bytes (high, low), in two passes over a tile. The sums are exact integers.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -37,134 +36,70 @@ namespace HWY_NAMESPACE {
 #pragma GCC target("avx512vnni")
 #endif
 
-// Packed keys: (dim / 4, kBlockKeys, 4 bytes). Packed values: (PaddedDim / 64, kBlockKeys / 4, 64 dims, 4
-// bytes), the four bytes being four keys; the unpack instructions shuffle the 64 (IntegerPlace).
 using V = hn::Vec<FloatTag>;
-constexpr int64_t kStepBytes = 4 * kBlockKeys;
 
-// Bytes [e, e + 64) of rows first..first + kRows - 1 of (count, dim); zeros outside.
-template <int kRows>
-HWY_INLINE void LoadRows(const uint8_t* rows, int first, int count, int64_t dim, int64_t e, __m512i* out) {
-  if (first + kRows <= count && e + 64 <= dim) {
-    HWY_UNROLL(16)
-    for (int i = 0; i < kRows; ++i) out[i] = _mm512_loadu_si512(rows + (first + i) * dim + e);
-    return;
-  }
-  const __mmask64 mask = dim - e >= 64 ? ~uint64_t{0} : (uint64_t{1} << (dim - e)) - 1;
-  HWY_UNROLL(16)
-  for (int i = 0; i < kRows; ++i) {
-    out[i] = _mm512_maskz_loadu_epi8(first + i < count ? mask : 0, rows + (first + i) * dim + e);
-  }
-}
-
-// Turns 16 rows of 16 words of four bytes around, and returns the sums of all bytes of each row.
-HWY_INLINE __m512i TransposeWords(__m512i* r, uint8_t* out) {
-  __m512i t[16];
-  HWY_UNROLL(4)
-  for (int i = 0; i < 4; ++i) {
-    t[4 * i + 0] = _mm512_unpacklo_epi32(r[4 * i], r[4 * i + 1]);
-    t[4 * i + 1] = _mm512_unpackhi_epi32(r[4 * i], r[4 * i + 1]);
-    t[4 * i + 2] = _mm512_unpacklo_epi32(r[4 * i + 2], r[4 * i + 3]);
-    t[4 * i + 3] = _mm512_unpackhi_epi32(r[4 * i + 2], r[4 * i + 3]);
-  }
-  HWY_UNROLL(4)
-  for (int i = 0; i < 4; ++i) {  // r[4i + j], block b: column 4b + j of rows 4i..4i+3
-    r[4 * i + 0] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-  }
-  HWY_UNROLL(4)
-  for (int j = 0; j < 4; ++j) {
-    const __m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);  // blocks 0 2 of rows 0-3, of 4-7
-    const __m512i b = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
-    const __m512i c = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd);  // blocks 1 3
-    const __m512i d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
-    t[j] = _mm512_shuffle_i32x4(a, b, 0x88);
-    t[4 + j] = _mm512_shuffle_i32x4(c, d, 0x88);
-    t[8 + j] = _mm512_shuffle_i32x4(a, b, 0xdd);
-    t[12 + j] = _mm512_shuffle_i32x4(c, d, 0xdd);
-  }
-  HWY_UNROLL(16)
-  for (int s = 0; s < 16; ++s) _mm512_store_si512(out + s * kStepBytes, t[s]);
-  const __m512i ones = _mm512_set1_epi8(1);
-  __m512i total[4] = {};
-  HWY_UNROLL(16)
-  for (int s = 0; s < 16; ++s) total[s % 4] = _mm512_dpbusd_epi32(total[s % 4], ones, t[s]);
-  return _mm512_add_epi32(_mm512_add_epi32(total[0], total[1]), _mm512_add_epi32(total[2], total[3]));
-}
-
-// bias: (kBlockKeys) 2^7 times the sum of each key's bytes: what the offset of the queries adds to a score.
-HWY_INLINE void PackKeys(const uint8_t* keys, int count, int64_t dim, uint8_t* out, int32_t* bias) {
-  for (int k = 0; k < count; k += 16) {
-    __m512i total = _mm512_setzero_si512();
-    for (int64_t e = 0; e < dim; e += 64) {
-      __m512i rows[16];
-      LoadRows<16>(keys, k, count, dim, e, rows);
-      total = _mm512_add_epi32(total, TransposeWords(rows, out + e / 4 * kStepBytes + k * 4));
-    }
-    _mm512_store_si512(bias + k, _mm512_slli_epi32(total, 7));
-  }
-}
-
-HWY_INLINE void PackValues(const uint8_t* values, int count, int64_t dim, uint8_t* out) {
-  for (int64_t e = 0; e < dim; e += 64) {
-    for (int k = 0; k < count; k += 4) {
-      __m512i r[4];
-      LoadRows<4>(values, k, count, dim, e, r);
-      const __m512i a = _mm512_unpacklo_epi8(r[0], r[1]), b = _mm512_unpackhi_epi8(r[0], r[1]);
-      const __m512i c = _mm512_unpacklo_epi8(r[2], r[3]), d = _mm512_unpackhi_epi8(r[2], r[3]);
-      _mm512_store_si512(out, _mm512_unpacklo_epi16(a, c));
-      _mm512_store_si512(out + 64, _mm512_unpackhi_epi16(a, c));
-      _mm512_store_si512(out + 128, _mm512_unpacklo_epi16(b, d));
-      _mm512_store_si512(out + 192, _mm512_unpackhi_epi16(b, d));
-      out += kStepBytes;
-    }
-    out += (kBlockKeys - (count + 3) / 4 * 4) / 4 * kStepBytes;
-  }
-}
-
-// A tile's unsigned 16-bit factors, as bytes: high[q * stride + i], and low = high + low_offset.
+// The factors of a tile of queries as bytes: at[q * stride + i]. The second pass reads them `second` bytes
+// on. The sums of query q with keys begin at bias[q].
 struct Factors {
-  const uint8_t* high;
-  int64_t low_offset;
+  const uint8_t* at;
   int64_t stride;
+  int64_t second;
+  const int32_t* bias;
 };
 
-// out[q][64-byte column c] = factors . panel over `steps` groups of four bytes, exactly. out: (kTile,
-// kBlockKeys). Not inlined: alone, its sums stay in registers. Prefetches as many bytes at `next` as the
-// panel has columns of 64.
-template <int kTile, int kWide, int kPasses>
-HWY_NOINLINE void MultiplyPanel(const Factors& f, const uint8_t* HWY_RESTRICT panel, int64_t steps,
-                                const uint8_t* next, int32_t* HWY_RESTRICT out) {
+// What they meet: step s is a row of vectors of 64 bytes at s * step. `ahead` bytes on lies what will be
+// wanted next, and is fetched: the hardware's prefetch ends with the page, as tiles often do. It is never
+// read.
+struct Panel {
+  const uint8_t* at;
+  int64_t step;
+  int64_t ahead;
+};
+
+// sums + a . b in fours; keys are the unsigned side of their products, softmax weights that of theirs.
+template <KvSide kSide>
+HWY_INLINE __m512i MultiplyAdd(__m512i sums, __m512i factors, __m512i panel) {
+  if constexpr (kSide == KvSide::kKeys) return _mm512_dpbusd_epi32(sums, panel, factors);
+  return _mm512_dpbusd_epi32(sums, factors, panel);
+}
+
+// out[q][vector c] = factors . panel over `steps` groups of four bytes, exactly. out: (kTile, kBlockKeys).
+// Values take two passes: the second's sums count 1, the first's 2^8. Not inlined: alone, its sums stay in
+// registers.
+template <KvSide kSide, int kTile, int kWide>
+HWY_NOINLINE void MultiplyPanel(const Factors& f, const Panel& panel, int64_t steps,
+                                int32_t* HWY_RESTRICT out) {
+  constexpr int kPasses = kSide == KvSide::kKeys ? 1 : 2;
   __m512i sums[kTile][kWide];
   HWY_UNROLL(8)
   for (int q = 0; q < kTile; ++q) {
     HWY_UNROLL(8)
-    for (int c = 0; c < kWide; ++c) sums[q][c] = _mm512_setzero_si512();
+    for (int c = 0; c < kWide; ++c) {
+      sums[q][c] = kSide == KvSide::kKeys ? _mm512_set1_epi32(f.bias[q]) : _mm512_setzero_si512();
+    }
   }
   for (int pass = 0; pass < kPasses; ++pass) {
-    const uint8_t* factors = f.high + pass * f.low_offset;
+    const uint8_t* factors = f.at + pass * f.second;
     HWY_UNROLL(8)
     for (int q = 0; q < kTile; ++q) {
       HWY_UNROLL(8)
       for (int c = 0; c < kWide && kPasses > 1; ++c) sums[q][c] = _mm512_slli_epi32(sums[q][c], 8);
     }
-    for (int64_t s = 0; s < steps; ++s, next += kStepBytes / kPasses) {
-      HWY_UNROLL(4)
-      for (int line = 0; line < kStepBytes / kPasses; line += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(next + line), _MM_HINT_T0);
-      }
+    const uint8_t* row = panel.at;
+    for (int64_t s = 0; s < steps; ++s, row += panel.step) {
       __m512i x[kWide];
       HWY_UNROLL(8)
-      for (int c = 0; c < kWide; ++c) x[c] = _mm512_load_si512(panel + s * kStepBytes + c * 64);
+      for (int c = 0; c < kWide; ++c) {
+        x[c] = _mm512_load_si512(row + c * 64);
+        if (pass == 0) _mm_prefetch(reinterpret_cast<const char*>(row + c * 64 + panel.ahead), _MM_HINT_T1);
+      }
       HWY_UNROLL(8)
       for (int q = 0; q < kTile; ++q) {
         int32_t four;
         std::memcpy(&four, factors + q * f.stride + 4 * s, 4);
         const __m512i w = _mm512_set1_epi32(four);
         HWY_UNROLL(8)
-        for (int c = 0; c < kWide; ++c) sums[q][c] = _mm512_dpbusd_epi32(sums[q][c], w, x[c]);
+        for (int c = 0; c < kWide; ++c) sums[q][c] = MultiplyAdd<kSide>(sums[q][c], w, x[c]);
       }
     }
   }
@@ -187,9 +122,27 @@ HWY_INLINE void StoreFactors64(const __m512i* x, uint8_t* high, uint8_t* low) {
   _mm512_store_si512(low, _mm512_permutexvar_epi32(order, l));
 }
 
-// Rounds a query to 8 bits around 2^7; out has room for PaddedDim bytes. Returns the scale: query = scale *
-// (integer - 2^7).
-HWY_INLINE float QuantiseQuery(const float* x, int64_t dim, uint8_t* out) {
+// e^x for x <= 0, within 3e-6 of itself, which is finer than the 16 bits of a weight. 2^y = 2^floor(y) 2^r;
+// the polynomial for 2^r on [0, 1) is our fit.
+HWY_INLINE __m512 ExpOfWeight(__m512 x) {
+  const __m512 y = _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f));
+  const __m512 r = _mm512_reduce_ps(y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  __m512 p = _mm512_fmadd_ps(r, _mm512_set1_ps(0.0135341668f), _mm512_set1_ps(0.0520114601f));
+  p = _mm512_fmadd_ps(r, p, _mm512_set1_ps(0.241442755f));
+  p = _mm512_fmadd_ps(r, p, _mm512_set1_ps(0.693003833f));
+  p = _mm512_fmadd_ps(r, p, _mm512_set1_ps(1.00000262f));
+  return _mm512_scalef_ps(p, y);
+}
+
+// Rounds a query to 8 bits: query = scale * byte; bias takes back what the keys' offset of 128 adds to every
+// dot product.
+struct RoundedQuery {
+  float scale;
+  int32_t bias;
+};
+
+// out has room for dim rounded up to 16.
+HWY_INLINE RoundedQuery QuantiseQuery(const float* x, int64_t dim, uint8_t* out) {
   __m512 largest = _mm512_setzero_ps();
   for (int64_t i = 0; i < dim; i += 16) {
     const __mmask16 mask = dim - i >= 16 ? 0xffff : 0xff;
@@ -198,28 +151,24 @@ HWY_INLINE float QuantiseQuery(const float* x, int64_t dim, uint8_t* out) {
   const float max = hn::GetLane(hn::MaxOfLanes(FloatTag(), hn::Vec<FloatTag>{largest}));
   const bool zero = !(max > 1e-30f);
   const __m512 inverse = _mm512_set1_ps(zero ? 0.0f : 127.0f / max);
+  __m512i total = _mm512_setzero_si512();
   for (int64_t i = 0; i < dim; i += 16) {
     const __mmask16 mask = dim - i >= 16 ? 0xffff : 0xff;
     const __m512i rounded = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), inverse));
-    const __m512i shifted = _mm512_add_epi32(rounded, _mm512_set1_epi32(1 << 7));
-    _mm_store_si128(reinterpret_cast<__m128i*>(out + i), _mm512_cvtepi32_epi8(shifted));
+    total = _mm512_add_epi32(total, rounded);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm512_cvtepi32_epi8(rounded));
   }
-  return zero ? 0.0f : max / 127.0f;
+  return {zero ? 0.0f : max / 127.0f, -128 * _mm512_reduce_add_epi32(total)};
 }
 
-// One block of keys and values, packed, and the scratch of a tile.
+// One block of keys and values, and the scratch of a tile.
 struct Block {
   const KeyBlock* keys;
   bool pinned;
   Factors queries;           // (query, dim)
   const float* query_scale;  // (query)
-  uint8_t* k;
-  uint8_t* v;
-  // Where the next block probably lies: fetched while this one is worked on, since the hardware's prefetch
-  // ends with the page, as blocks often do. Never read.
-  const uint8_t* next_k;
-  const uint8_t* next_v;
-  int32_t* bias;     // (kBlockKeys)
+  const uint8_t* k;          // the tiles
+  const uint8_t* v;
   float* k_scale;    // (kBlockKeys): the score scale times the key's
   float* v_scale;    // (kBlockKeys): the value's scale over value_unit
   float value_unit;  // the largest value scale of the block / 65535
@@ -228,24 +177,32 @@ struct Block {
   uint8_t* weights;  // (2, kMaxTile, kBlockKeys): high bytes, low bytes
 };
 
-template <int kTile>
-HWY_INLINE void ValueTile(const Item& item, const Block& block, int64_t first, const float* keep,
-                          const float* add) {
+// Fetches the next tile, into the second-level cache (the first has no room for so many requests), while the
+// first queries of this one are worked on. After a tile that is not full there is none.
+HWY_INLINE int64_t Ahead(const Item& item, const KeyBlock& keys, int64_t first) {
+  return first == 0 && keys.hi == kBlockKeys ? kKvTile * KvStoredRowBytes(KvType::kQ8, item.shape->head_dim)
+                                             : 0;
+}
+
+// Adds the weighted values of kWide vectors of elements from `e` on.
+template <int kTile, int kWide>
+HWY_INLINE void ValueColumns(const Item& item, const Block& block, int64_t first, int64_t e,
+                             const float* keep, const float* add) {
   const int64_t padded = PaddedDim(item.shape->head_dim);
-  const Factors f{block.weights, kMaxTile * kBlockKeys, kBlockKeys};
-  const int64_t steps = (block.keys->count + 3) / 4;
-  for (int64_t e = 0; e < padded; e += 64) {
-    MultiplyPanel<kTile, 4, 2>(f, block.v + e * kBlockKeys, steps, block.next_v + e * kBlockKeys, block.sums);
+  const int64_t step = 4 * KvStoredRowBytes(KvType::kQ8, item.shape->head_dim);
+  const int64_t from = block.keys->lo / 4, to = (block.keys->hi + 3) / 4;
+  const Factors f{block.weights + 4 * from, kBlockKeys, kMaxTile * kBlockKeys, nullptr};
+  const Panel panel{block.v + from * step + 4 * e, step, Ahead(item, *block.keys, first)};
+  MultiplyPanel<KvSide::kValues, kTile, kWide>(f, panel, to - from, block.sums);
+  HWY_UNROLL(8)
+  for (int q = 0; q < kTile; ++q) {
+    float* acc = item.state.acc + (first + q) * padded + e;
+    const __m512 vkeep = _mm512_set1_ps(keep[q]), vadd = _mm512_set1_ps(add[q] * block.value_unit);
     HWY_UNROLL(8)
-    for (int q = 0; q < kTile; ++q) {
-      float* acc = item.state.acc + (first + q) * padded + e;
-      const __m512 vkeep = _mm512_set1_ps(keep[q]), vadd = _mm512_set1_ps(add[q] * block.value_unit);
-      HWY_UNROLL(8)
-      for (int c = 0; c < 4; ++c) {
-        const __m512 old = _mm512_mul_ps(_mm512_loadu_ps(acc + 16 * c), vkeep);
-        const __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(block.sums + q * kBlockKeys + 16 * c));
-        _mm512_storeu_ps(acc + 16 * c, _mm512_fmadd_ps(sum, vadd, old));
-      }
+    for (int c = 0; c < kWide; ++c) {
+      const __m512 old = _mm512_mul_ps(_mm512_loadu_ps(acc + 16 * c), vkeep);
+      const __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(block.sums + q * kBlockKeys + 16 * c));
+      _mm512_storeu_ps(acc + 16 * c, _mm512_fmadd_ps(sum, vadd, old));
     }
   }
 }
@@ -256,20 +213,20 @@ HWY_NOINLINE void RunTile(const Item& item, const Block& block, int64_t first) {
   if (!view.any) return;
   const int64_t dim = item.shape->head_dim;
   Factors queries = block.queries;
-  queries.high += first * queries.stride;
-  if (block.keys->count > 16) {
-    MultiplyPanel<kTile, 4, 1>(queries, block.k, dim / 4, block.next_k, block.sums);
+  queries.at += first * queries.stride;
+  queries.bias += first;
+  const Panel keys{block.k, 4 * kKvTile, Ahead(item, *block.keys, first)};
+  if (block.keys->hi > 16) {
+    MultiplyPanel<KvSide::kKeys, kTile, 4>(queries, keys, dim / 4, block.sums);
   } else {
-    MultiplyPanel<kTile, 1, 1>(queries, block.k, dim / 4, block.next_k, block.sums);
+    MultiplyPanel<KvSide::kKeys, kTile, 1>(queries, keys, dim / 4, block.sums);
   }
   float max[kTile], sum[kTile], keep[kTile], add[kTile];
   for (int q = 0; q < kTile; ++q) {
     const __m512 scale = _mm512_set1_ps(block.query_scale[first + q]);
     const int32_t* sums = block.sums + q * kBlockKeys;
     const auto score = [&](int i) HWY_ATTR {
-      const __m512i dot =
-          _mm512_sub_epi32(_mm512_load_si512(sums + 16 * i), _mm512_load_si512(block.bias + 16 * i));
-      const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale);
+      const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums + 16 * i)), scale);
       return V{_mm512_mul_ps(scaled, _mm512_load_ps(block.k_scale + 16 * i))};
     };
     float* scores = block.scores + q * kBlockKeys;
@@ -278,16 +235,27 @@ HWY_NOINLINE void RunTile(const Item& item, const Block& block, int64_t first) {
                  : AdjustedBlockScores(item, *block.keys, first + q, view.lo[q], view.hi[q], score, scores);
   }
   for (int q = 0; q < kTile; ++q) {
+    const float* scores = block.scores + q * kBlockKeys;
+    const __m512 vmax = _mm512_set1_ps(max[q]);
+    __m512 total = _mm512_setzero_ps();
     __m512i w[kParts];
-    const auto weight = [&](int i, V v) HWY_ATTR {
-      w[i] = _mm512_cvtps_epi32(_mm512_mul_ps(v.raw, _mm512_load_ps(block.v_scale + 16 * i)));
-    };
-    sum[q] = BlockWeights(block.scores + q * kBlockKeys, max[q], weight);
+    HWY_UNROLL(4)
+    for (int i = 0; i < kParts; ++i) {
+      const __m512 below =
+          _mm512_min_ps(_mm512_sub_ps(_mm512_load_ps(scores + 16 * i), vmax), _mm512_setzero_ps());
+      const __m512 weight = ExpOfWeight(below);
+      total = _mm512_add_ps(total, weight);
+      w[i] = _mm512_cvtps_epi32(_mm512_mul_ps(weight, _mm512_load_ps(block.v_scale + 16 * i)));
+    }
+    sum[q] = hn::GetLane(hn::SumOfLanes(FloatTag(), V{total}));
     uint8_t* high = block.weights + q * kBlockKeys;
     StoreFactors64(w, high, high + kMaxTile * kBlockKeys);
   }
   MergeTile(item, item.spans[block.keys->span].counted, first, kTile, max, sum, keep, add);
-  ValueTile<kTile>(item, block, first, keep, add);
+  const int64_t stored = KvStoredRowBytes(KvType::kQ8, dim);
+  int64_t e = 0;
+  for (; e + 64 <= stored; e += 64) ValueColumns<kTile, 4>(item, block, first, e, keep, add);
+  for (; e < stored; e += 16) ValueColumns<kTile, 1>(item, block, first, e, keep, add);
 }
 
 void RunTiles(const Item& item, const Block& block) {
@@ -309,16 +277,18 @@ void RunTiles(const Item& item, const Block& block) {
   }
 }
 
-// ks, vs: (count).
-HWY_INLINE void PackScales(const float* ks, const float* vs, float scale, Block& block) {
-  const int count = block.keys->count;
+// ks, vs: scales of the tile. Those outside the block are not its own: 0.
+HWY_INLINE void SetScales(const float* ks, const float* vs, float scale, Block& block) {
+  const uint64_t seen = (~uint64_t{0} >> (64 - (block.keys->hi - block.keys->lo))) << block.keys->lo;
   __m512 v[4], largest = _mm512_setzero_ps();
   for (int i = 0; i < 4; ++i) {
-    const __mmask16 mask = static_cast<__mmask16>((1u << std::clamp(count - 16 * i, 0, 16)) - 1);
+    const __mmask16 mask = static_cast<__mmask16>(seen >> (16 * i));
     _mm512_store_ps(block.k_scale + 16 * i,
                     _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, ks + 16 * i), _mm512_set1_ps(scale)));
     v[i] = _mm512_maskz_loadu_ps(mask, vs + 16 * i);
     largest = _mm512_max_ps(largest, v[i]);
+    _mm_prefetch(reinterpret_cast<const char*>(ks + kKvTile + 16 * i), _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const char*>(vs + kKvTile + 16 * i), _MM_HINT_T1);
   }
   const float max = hn::GetLane(hn::MaxOfLanes(FloatTag(), V{largest}));
   block.value_unit = max / 65535.0f;
@@ -329,52 +299,40 @@ HWY_INLINE void PackScales(const float* ks, const float* vs, float scale, Block&
   }
 }
 
-void PackBlock(const Item& item, Block& block) {
-  const AttentionShape& shape = *item.shape;
-  const KvSpan& span = item.spans[block.keys->span];
-  const int64_t begin = block.keys->begin;
-  const int count = block.keys->count;
-  const uint8_t* keys = RowOf(item, span.k, begin);
-  const uint8_t* values = RowOf(item, span.v, begin);
-  PackKeys(keys, count, shape.head_dim, block.k, block.bias);
-  PackValues(values, count, shape.head_dim, block.v);
-  block.next_k = keys + int64_t{count} * shape.head_dim;
-  block.next_v = values + int64_t{count} * shape.head_dim;
-  PackScales(span.k.scale + item.kv_head * span.k.head_stride + begin,
-             span.v.scale + item.kv_head * span.v.head_stride + begin, shape.scale, block);
-}
-
 void RunInteger(const Item& item) {
   ClearState(item);
-  const int64_t dim = item.shape->head_dim, padded = PaddedDim(dim);
+  const int64_t dim = item.shape->head_dim, stored = KvStoredRowBytes(KvType::kQ8, dim);
   float* work = item.work;
   const auto take = [&work](int64_t floats) { return std::exchange(work, work + floats); };
   Block block{};
-  block.k = reinterpret_cast<uint8_t*>(take(padded * kBlockKeys / 4));
-  block.v = reinterpret_cast<uint8_t*>(take(padded * kBlockKeys / 4));
   block.sums = reinterpret_cast<int32_t*>(take(kMaxTile * kBlockKeys));
   block.scores = take(kMaxTile * kBlockKeys);
   block.k_scale = take(kBlockKeys);
   block.v_scale = take(kBlockKeys);
-  block.bias = reinterpret_cast<int32_t*>(take(kBlockKeys));
   block.weights = reinterpret_cast<uint8_t*>(take(2 * kMaxTile * kBlockKeys / 4));
-  float* query_scale = take((item.queries + 15) / 16 * 16);
-  uint8_t* bytes = reinterpret_cast<uint8_t*>(take(item.queries * padded / 4));
-  block.queries = {bytes, item.queries * padded, padded};
+  const int64_t padded_queries = (item.queries + 15) / 16 * 16;
+  float* query_scale = take(padded_queries);
+  auto* query_bias = reinterpret_cast<int32_t*>(take(padded_queries));
+  auto* bytes = reinterpret_cast<uint8_t*>(take(item.queries * stored / 4));
+  block.queries = {bytes, stored, 0, query_bias};
   block.query_scale = query_scale;
-  std::fill(block.sums, block.sums + kMaxTile * kBlockKeys, 0);
-  std::fill(block.bias, block.bias + kBlockKeys, 0);
-  int64_t quantised = -1;  // which of the two rotations `bytes` holds
+  std::fill(block.sums, block.sums + kMaxTile * kBlockKeys, 0);  // columns past a short block stay finite
+  int64_t quantised = -1;                                        // which of the two rotations `bytes` holds
   for (const KeyBlock& keys : item.blocks) {
+    const KvSpan& span = item.spans[keys.span];
     block.keys = &keys;
-    block.pinned = item.spans[keys.span].pinned;
+    block.pinned = span.pinned;
     if (quantised != block.pinned) {
       for (int64_t j = 0; j < item.queries; ++j) {
-        query_scale[j] = QuantiseQuery(item.Query(block.pinned, j), dim, bytes + j * padded);
+        const RoundedQuery query = QuantiseQuery(item.Query(block.pinned, j), dim, bytes + j * stored);
+        query_scale[j] = query.scale;
+        query_bias[j] = query.bias;
       }
       quantised = block.pinned;
     }
-    PackBlock(item, block);
+    block.k = RowOf(item, span.k, keys.begin);
+    block.v = RowOf(item, span.v, keys.begin);
+    SetScales(ScaleOf(item, span.k, keys.begin), ScaleOf(item, span.v, keys.begin), item.shape->scale, block);
     RunTiles(item, block);
   }
 }

@@ -1,10 +1,10 @@
 // One piece of attention work, and the two kernels that do it. Private to attention*.cc.
 //
 // The work is cut by KV head, by rows of queries and, when that gives too few pieces, by ranges of keys. Keys
-// come in blocks of at most 64 of one span. A kernel walks its blocks and keeps for every query the running
-// maximum score m, the sum of exp(score - m), the part of that sum that is pinned, and the weighted values
-// (online softmax, arXiv 1805.02867); pieces of one query are merged by the same rule, in key order.
-// The cut depends on the shape of the call only, never on the number of threads.
+// come in blocks, each what a span has of a tile of 64 rows. A kernel walks its blocks and keeps for every
+// query the running maximum score m, the sum of exp(score - m), the part of that sum that is pinned, and the
+// weighted values (online softmax, arXiv 1805.02867); pieces of one query are merged by the same rule, in key
+// order. The cut depends on the shape of the call only, never on the number of threads.
 #ifndef BALLAST_KERNELS_ATTENTION_ITEM_H_
 #define BALLAST_KERNELS_ATTENTION_ITEM_H_
 
@@ -16,7 +16,7 @@
 
 namespace ballast::attention {
 
-inline constexpr int kBlockKeys = 64;
+inline constexpr int kBlockKeys = kKvTile;
 inline constexpr int kMaxTile = 6;           // queries that share the registers of a kernel
 inline constexpr int kMaxIntegerDim = 256;   // largest head_dim whose integer sums stay inside int32
 inline constexpr float kScoreLimit = 1e30f;  // scores are clamped to it, so that differences stay finite
@@ -24,11 +24,12 @@ inline constexpr float kScoreLimit = 1e30f;  // scores are clamped to it, so tha
 // Values are accumulated in rows of whole 64s.
 constexpr int64_t PaddedDim(int64_t head_dim) { return (head_dim + 63) / 64 * 64; }
 
-// Keys [begin, begin + count) of a span, count <= kBlockKeys.
+// Keys [lo, hi) of the tile whose key 0 is row `begin` of the span; before the span when begin < 0.
 struct KeyBlock {
   int64_t span = 0;
   int64_t begin = 0;
-  int count = 0;
+  int lo = 0;
+  int hi = 0;
 };
 
 // Query j of an item is head j % group of row row_begin + j / group.
@@ -36,7 +37,7 @@ struct State {
   float* max = nullptr;     // (query)
   float* sum = nullptr;     // (query)
   float* pinned = nullptr;  // (query)
-  float* acc = nullptr;     // (query, PaddedDim); the integer kernel keeps the values of a row shuffled
+  float* acc = nullptr;     // (query, PaddedDim)
 };
 
 struct Item {
@@ -73,22 +74,28 @@ struct Item {
   void Visible(const KeyBlock& block, int64_t row, int* lo, int* hi) const {
     const KvSpan& span = spans[block.span];
     const int64_t first = span.first_position + block.begin;
-    const int64_t count = block.count;
-    *hi = static_cast<int>(std::clamp<int64_t>(q->position[row] - first + 1, 0, count));
-    *lo = span.pinned ? 0 : static_cast<int>(std::clamp<int64_t>(q->start[row] - first, 0, count));
+    const auto in_block = [&](int64_t key) {
+      return static_cast<int>(std::clamp<int64_t>(key, block.lo, block.hi));
+    };
+    *hi = in_block(q->position[row] - first + 1);
+    *lo = span.pinned ? block.lo : in_block(q->start[row] - first);
   }
 };
 
-// A row of cached keys or values.
+// Row `row` of a span, and the rows after it; of kQ8, the tile that begins there. May lie before the span.
 inline const uint8_t* RowOf(const Item& item, const KvRows& rows, int64_t row) {
-  return rows.data + (item.kv_head * rows.head_stride + row) * KvRowBytes(item.kv, item.shape->head_dim);
+  return rows.data + (item.kv_head * rows.head_stride + rows.first + row) *
+                         KvStoredRowBytes(item.kv, item.shape->head_dim);
+}
+inline const float* ScaleOf(const Item& item, const KvRows& rows, int64_t row) {
+  return rows.scale + item.kv_head * rows.head_stride + rows.first + row;
 }
 
 // Floats of scratch that either kernel needs for an item of `queries` queries: packed keys and values,
 // scores, and queries as integers.
 constexpr int64_t WorkFloats(int64_t queries, int64_t head_dim) {
   const int64_t dim = PaddedDim(head_dim);
-  return 2 * dim * kBlockKeys + (3 * kMaxTile + 4) * kBlockKeys + queries * (dim + 2) + 64;
+  return 2 * dim * kBlockKeys + (3 * kMaxTile + 4) * kBlockKeys + queries * (dim + 2) + 128;
 }
 
 // True when this CPU has the integer kernel and it can do keys of type `kv` in this shape.
@@ -96,8 +103,6 @@ bool UsesIntegers(const AttentionShape& shape, KvType kv);
 // Both fill item.state from scratch.
 void RunFloatItem(const Item& item);
 void RunIntegerItem(const Item& item);
-// Element i of a row of State::acc lies at place IntegerPlace(i) after RunIntegerItem.
-constexpr int64_t IntegerPlace(int64_t i) { return i / 64 * 64 + i % 16 / 4 * 16 + i % 64 / 16 * 4 + i % 4; }
 
 }  // namespace ballast::attention
 

@@ -120,10 +120,8 @@ namespace {
 // Encodes row `r` of the step into row `to` of the key and value buffers.
 void StoreRow(const KvBuffer& k, const KvBuffer& v, int64_t to, const float* key, const float* value) {
   for (int h = 0; h < k.kv_heads; ++h) {
-    EncodeKvRows(k.type, key + static_cast<int64_t>(h) * k.head_dim, 1, k.head_dim, k.row(h, to),
-                 k.scale_at(h, to));
-    EncodeKvRows(v.type, value + static_cast<int64_t>(h) * v.head_dim, 1, v.head_dim, v.row(h, to),
-                 v.scale_at(h, to));
+    EncodeKvRow(k, h, to, key + static_cast<int64_t>(h) * k.head_dim);
+    EncodeKvRow(v, h, to, value + static_cast<int64_t>(h) * v.head_dim);
   }
 }
 
@@ -131,9 +129,12 @@ void StoreRow(const KvBuffer& k, const KvBuffer& v, int64_t to, const float* key
 void PlaceStep(std::span<const Segment> segments, int layer, const AttentionShape& shape, Workspace& ws) {
   ws.step_rows.resize(segments.size());
   int64_t bytes = 0;
+  // A single token is written in place.
+  const auto chunk_rows = [](const Segment& s) {
+    return s.tokens.size() == 1 ? 0 : static_cast<int64_t>(s.tokens.size());
+  };
   const auto buffer_bytes = [&](const Segment& s) {
-    return KvBufferBytes(s.cache->type(), shape.kv_heads, shape.head_dim,
-                         static_cast<int64_t>(s.tokens.size()));
+    return KvBufferBytes(s.cache->type(), shape.kv_heads, shape.head_dim, chunk_rows(s));
   };
   for (const Segment& s : segments) bytes += 2 * buffer_bytes(s);
   Reserve(ws.chunk, bytes + 64);
@@ -147,8 +148,10 @@ void PlaceStep(std::span<const Segment> segments, int layer, const AttentionShap
     rows.first_row = row;
     rows.begin = cache.position();
     rows.chunk_first = std::max(rows.begin, cache.layout(layer).pinned);
-    rows.chunk_k = MakeKvBuffer(cache.type(), shape.kv_heads, shape.head_dim, n, at);
-    rows.chunk_v = MakeKvBuffer(cache.type(), shape.kv_heads, shape.head_dim, n, at + buffer_bytes(s));
+    const int64_t chunk = chunk_rows(s);
+    rows.chunk_k = MakeKvBuffer(cache.type(), KvSide::kKeys, shape.kv_heads, shape.head_dim, chunk, at);
+    rows.chunk_v = MakeKvBuffer(cache.type(), KvSide::kValues, shape.kv_heads, shape.head_dim, chunk,
+                                at + buffer_bytes(s));
     at += 2 * buffer_bytes(s);
     for (int64_t j = 0; j < n; ++j) ws.start[row + j] = cache.Start(layer, rows.begin + j);
     row += n;

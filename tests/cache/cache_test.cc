@@ -50,30 +50,32 @@ TEST(Store, AnAbsurdCacheIsRefusedNotAttempted) {
 
 class CacheWalk : public ::testing::TestWithParam<KvType> {};
 
-// Writes a distinct pattern for (layer, position, head) and returns it, so that a later read can tell whose
-// row it is.
+// A distinct pattern for (layer, position, head), so that a later read can tell whose row it is.
+std::vector<uint8_t> StampBytes(const KvBuffer& b, int head, int layer, int64_t position, int salt) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(KvRowBytes(b.type, b.head_dim)));
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<uint8_t>(position * 31 + layer * 7 + head * 3 + static_cast<int64_t>(i) + salt);
+  }
+  return bytes;
+}
+
 void Stamp(const KvBuffer& b, int64_t row, int layer, int64_t position, int salt) {
   for (int h = 0; h < b.kv_heads; ++h) {
-    const int64_t bytes = KvRowBytes(b.type, b.head_dim);
-    for (int64_t i = 0; i < bytes; ++i) {
-      b.row(h, row)[i] = static_cast<uint8_t>(position * 31 + layer * 7 + h * 3 + i + salt);
-    }
-    if (b.scale != nullptr) *b.scale_at(h, row) = static_cast<float>(position + salt);
+    b.Put(h, row, StampBytes(b, h, layer, position, salt).data(), static_cast<float>(position + salt));
   }
 }
 
-void ExpectStamp(const KvRows& rows, KvType type, int heads, int head_dim, int64_t row, int layer,
-                 int64_t position, int salt) {
-  const int64_t bytes = KvRowBytes(type, head_dim);
-  for (int h = 0; h < heads; ++h) {
-    const uint8_t* at = rows.data + (h * rows.head_stride + row) * bytes;
-    for (int64_t i = 0; i < bytes; ++i) {
-      ASSERT_EQ(at[i], static_cast<uint8_t>(position * 31 + layer * 7 + h * 3 + i + salt))
-          << "position " << position;
-    }
-    if (type == KvType::kQ8) {
-      ASSERT_EQ(rows.scale[h * rows.head_stride + row], static_cast<float>(position + salt));
-    }
+// `rows` are a view of `b`, or of the buffer that `b` describes.
+void ExpectStamp(const KvRows& rows, KvBuffer b, int64_t row, int layer, int64_t position, int salt) {
+  b.data = const_cast<uint8_t*>(rows.data);
+  b.scale = const_cast<float*>(rows.scale);
+  b.stride = rows.head_stride;
+  for (int h = 0; h < b.kv_heads; ++h) {
+    std::vector<uint8_t> found(static_cast<size_t>(KvRowBytes(b.type, b.head_dim)));
+    float scale = static_cast<float>(position + salt);
+    b.Get(h, rows.first + row, found.data(), &scale);
+    ASSERT_EQ(found, StampBytes(b, h, layer, position, salt)) << "position " << position;
+    ASSERT_EQ(scale, static_cast<float>(position + salt));
   }
 }
 
@@ -97,8 +99,9 @@ TEST_P(CacheWalk, RowsStayByteForByteFromWriteToEviction) {
       const int64_t begin = cache.position();
       for (int layer = 0; layer < 2; ++layer) {
         std::vector<uint8_t> memory(static_cast<size_t>(2 * KvBufferBytes(type, 2, 16, n)));
-        const KvBuffer ck = MakeKvBuffer(type, 2, 16, n, memory.data());
-        const KvBuffer cv = MakeKvBuffer(type, 2, 16, n, memory.data() + KvBufferBytes(type, 2, 16, n));
+        const KvBuffer ck = MakeKvBuffer(type, KvSide::kKeys, 2, 16, n, memory.data());
+        const KvBuffer cv =
+            MakeKvBuffer(type, KvSide::kValues, 2, 16, n, memory.data() + KvBufferBytes(type, 2, 16, n));
         const Layout& law = cache.layout(layer);
         const int64_t chunk_first = std::max(begin, law.pinned);
         for (int64_t t = begin; t < begin + n; ++t) {
@@ -121,9 +124,9 @@ TEST_P(CacheWalk, RowsStayByteForByteFromWriteToEviction) {
             if (p >= law.pinned && p < cache.Start(layer, t)) continue;
             const auto it = found.find(p);
             ASSERT_NE(it, found.end()) << "position " << p << " missing for query " << t;
-            const KvType row_type = p < law.pinned ? PinnedKvType(type) : type;
-            ExpectStamp(it->second.first->k, row_type, 2, 16, it->second.second, layer, p, 0);
-            ExpectStamp(it->second.first->v, row_type, 2, 16, it->second.second, layer, p, 100);
+            const KvStore::Part& part = *cache.PlaceOf(layer, p).part;
+            ExpectStamp(it->second.first->k, part.k, it->second.second, layer, p, 0);
+            ExpectStamp(it->second.first->v, part.v, it->second.second, layer, p, 100);
           }
         }
         cache.Commit(layer, n, ck, cv);

@@ -31,9 +31,9 @@ class Recorded {
     for (int64_t i = 0; i < n; ++i) numbers_.push_back(next_++);
     for (int l = 0; l < kLayers; ++l) {
       std::vector<uint8_t> memory(static_cast<size_t>(2 * KvBufferBytes(type, kHeads, kDim, n)));
-      const KvBuffer ck = MakeKvBuffer(type, kHeads, kDim, n, memory.data());
-      const KvBuffer cv =
-          MakeKvBuffer(type, kHeads, kDim, n, memory.data() + KvBufferBytes(type, kHeads, kDim, n));
+      const KvBuffer ck = MakeKvBuffer(type, KvSide::kKeys, kHeads, kDim, n, memory.data());
+      const KvBuffer cv = MakeKvBuffer(type, KvSide::kValues, kHeads, kDim, n,
+                                       memory.data() + KvBufferBytes(type, kHeads, kDim, n));
       const int64_t chunk_first = std::max(begin, cache_.layout(l).pinned);
       for (int64_t t = begin; t < begin + n; ++t) {
         const bool direct = cache_.WritesInPlace(l, t, n);
@@ -85,20 +85,23 @@ class Recorded {
  private:
   static void Stamp(const KvBuffer& b, int64_t row, int32_t number) {
     for (int h = 0; h < kHeads; ++h) {
-      std::memset(b.row(h, row), number, static_cast<size_t>(KvRowBytes(b.type, kDim)));
-      std::memcpy(b.row(h, row), &number, sizeof(number));
-      if (b.scale != nullptr) *b.scale_at(h, row) = static_cast<float>(number + h);
+      std::vector<uint8_t> bytes(static_cast<size_t>(KvRowBytes(b.type, kDim)), static_cast<uint8_t>(number));
+      std::memcpy(bytes.data(), &number, sizeof(number));
+      b.Put(h, row, bytes.data(), static_cast<float>(number + h));
     }
   }
   static int32_t Number(const KvBuffer& b, int64_t row) {
     int32_t first = 0;
     for (int h = 0; h < kHeads; ++h) {
-      int32_t number;
-      std::memcpy(&number, b.row(h, row), sizeof(number));
+      std::vector<uint8_t> bytes(static_cast<size_t>(KvRowBytes(b.type, kDim)));
+      int32_t number = 0;
+      float scale = 0;
+      b.Get(h, row, bytes.data(), &scale);
+      std::memcpy(&number, bytes.data(), sizeof(number));
       if (h == 0) first = number;
       EXPECT_EQ(number, first);
       if (b.scale != nullptr) {
-        EXPECT_EQ(*b.scale_at(h, row), static_cast<float>(number + h));
+        EXPECT_EQ(scale, static_cast<float>(number + h));
       }
     }
     return first;

@@ -16,28 +16,30 @@
 namespace ballast {
 namespace {
 
-// One span's keys and values with room after each head's rows, filled with bytes that read as NaN (f32, f16)
-// so that a kernel that looks too far is found out.
+// One span's keys and values with room around it, filled with bytes that read as NaN (f32, f16; in q8 the
+// scales do) so that a kernel that looks too far is found out.
 class SpanStore {
  public:
-  SpanStore(KvType type, int kv_heads, int dim, int64_t count, std::mt19937& generator, float size)
-      : stride_(count + 3), bytes_{Fill(type, kv_heads, dim), Fill(type, kv_heads, dim)} {
+  SpanStore(KvType type, int kv_heads, int dim, int64_t count, std::mt19937& generator, float size) {
     std::normal_distribution<float> normal(0, size);
+    const int64_t first = static_cast<int64_t>(generator() % 130), rows = first + count + 3;
+    std::vector<float> row(dim);
     for (int side = 0; side < 2; ++side) {
-      scales_[side].assign(kv_heads * stride_, std::numeric_limits<float>::quiet_NaN());
-      std::vector<float> row(dim);
-      for (int64_t h = 0; h < kv_heads; ++h) {
+      const size_t bytes = static_cast<size_t>(KvBufferBytes(type, kv_heads, dim, rows));
+      memory_[side].resize(bytes / 64 + 1);
+      std::memset(memory_[side].data(), 0xff, bytes);
+      buffer_[side] = MakeKvBuffer(type, side == 0 ? KvSide::kKeys : KvSide::kValues, kv_heads, dim, rows,
+                                   memory_[side].data()->bytes);
+      for (int h = 0; h < kv_heads; ++h) {
         for (int64_t r = 0; r < count; ++r) {
           for (float& v : row) v = normal(generator);
-          const int64_t at = h * stride_ + r;
-          EncodeKvRows(type, row.data(), 1, dim, bytes_[side].data() + at * KvRowBytes(type, dim),
-                       scales_[side].data() + at);
+          EncodeKvRow(buffer_[side], h, first + r, row.data());
         }
       }
     }
     span_.count = count;
-    span_.k = {bytes_[0].data(), scales_[0].data(), stride_};
-    span_.v = {bytes_[1].data(), scales_[1].data(), stride_};
+    span_.k = buffer_[0].View(first);
+    span_.v = buffer_[1].View(first);
   }
   SpanStore(const SpanStore&) = delete;
   KvSpan At(int64_t first_position, bool pinned) const {
@@ -46,30 +48,37 @@ class SpanStore {
     span.pinned = span.counted = pinned;
     return span;
   }
+  const KvBuffer& keys() const { return buffer_[0]; }
+  const KvBuffer& values() const { return buffer_[1]; }
 
  private:
-  std::vector<uint8_t> Fill(KvType type, int kv_heads, int dim) const {
-    return std::vector<uint8_t>(kv_heads * stride_ * KvRowBytes(type, dim), 0xff);
-  }
-  int64_t stride_;
-  std::vector<uint8_t> bytes_[2];
-  std::vector<float> scales_[2];
+  struct alignas(64) Line {
+    uint8_t bytes[64];
+  };
+  std::vector<Line> memory_[2];
+  KvBuffer buffer_[2];
   KvSpan span_;
 };
 
-double Element(KvType type, const KvRows& rows, int64_t row, int dim, int i) {
-  const uint8_t* at = rows.data + row * KvRowBytes(type, dim);
+// Element i of row `row` of head `head`.
+double Element(KvType type, KvSide side, const KvRows& rows, int head, int64_t row, int dim, int i) {
+  const int64_t at = head * rows.head_stride + rows.first + row;
   if (type == KvType::kF32) {
     float value;
-    std::memcpy(&value, at + 4 * i, 4);
+    std::memcpy(&value, rows.data + 4 * (at * dim + i), 4);
     return value;
   }
   if (type == KvType::kF16) {
     uint16_t bits;
-    std::memcpy(&bits, at + 2 * i, 2);
+    std::memcpy(&bits, rows.data + 2 * (at * dim + i), 2);
     return F16ToF32(bits);
   }
-  return double{rows.scale[row]} * static_cast<int8_t>(at[i]);
+  // at / 64 * 64 rows of whole tiles, then the place in the tile.
+  const int64_t width = (dim + 15) / 16 * 16, k = at % 64;
+  const uint8_t* tile = rows.data + (at - k) * width;
+  const int byte = side == KvSide::kKeys ? tile[(i / 4 * 64 + k) * 4 + i % 4] - 128
+                                         : static_cast<int8_t>(tile[(k / 4 * width + i) * 4 + k % 4]);
+  return double{rows.scale[at]} * byte;
 }
 
 // A call: its queries, spans and, after Run, its results.
@@ -128,7 +137,7 @@ void Define(const Call& call, int64_t row, int head, std::vector<double>& out, d
   struct Key {
     double score;
     const KvSpan* span;
-    int64_t at;
+    int64_t row;
   };
   std::vector<Key> keys;
   double max = -std::numeric_limits<double>::infinity();
@@ -139,16 +148,16 @@ void Define(const Call& call, int64_t row, int head, std::vector<double>& out, d
     for (int64_t k = 0; k < span.count; ++k) {
       const int64_t p = span.first_position + k;
       if (p > call.position[row] || (!span.pinned && p < call.start[row])) continue;
-      const int64_t at = kv_head * span.k.head_stride + k;
       double score = 0;
       for (int i = 0; i < dim; ++i)
-        score += q[i] * Element(span.pinned ? shape.pinned_kv : shape.kv, span.k, at, dim, i);
+        score += q[i] *
+                 Element(span.pinned ? shape.pinned_kv : shape.kv, KvSide::kKeys, span.k, kv_head, k, dim, i);
       score *= shape.scale;
       if (shape.softcap > 0) score = shape.softcap * std::tanh(score / shape.softcap);
       if (shape.slopes != nullptr)
         score -= double{shape.slopes[head]} *
                  static_cast<double>((span.pinned ? call.in_cache[row] : call.position[row]) - p);
-      keys.push_back({score, &span, at});
+      keys.push_back({score, &span, k});
       max = std::max(max, keys.back().score);
     }
   }
@@ -159,7 +168,8 @@ void Define(const Call& call, int64_t row, int head, std::vector<double>& out, d
     sum += w;
     pinned += key.span->pinned ? w : 0;
     for (int i = 0; i < dim; ++i)
-      out[i] += w * Element(key.span->pinned ? shape.pinned_kv : shape.kv, key.span->v, key.at, dim, i);
+      out[i] += w * Element(key.span->pinned ? shape.pinned_kv : shape.kv, KvSide::kValues, key.span->v,
+                            kv_head, key.row, dim, i);
   }
   for (double& v : out) v /= keys.empty() ? 1 : sum;
   mass = keys.empty() ? 0 : pinned / sum;
@@ -379,7 +389,7 @@ TEST_P(AttentionTest, ALoneKeyIsTheAnswerWhateverItsScore) {
     for (float size : {-1e2f, -1e20f, -1e30f, -1e36f, 1e36f}) {
       call.pinned.clear();
       for (int i = 0; i < 64; ++i) {
-        const double key = Element(kv, call.spans[0].k, 0, 64, i);
+        const double key = Element(kv, KvSide::kKeys, call.spans[0].k, 0, 0, 64, i);
         call.pinned.push_back(key < 0 ? -size : size);
       }
       call.window = call.pinned;
@@ -397,13 +407,14 @@ TEST_P(AttentionTest, AFlatTailBehindASinkKeepsItsMass) {
   constexpr int kDim = 64;
   constexpr int64_t kTail = 4000;
   for (KvType kv : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
-    std::vector<uint8_t> k((kTail + 1) * KvRowBytes(kv, kDim)), v(k.size());
-    std::vector<float> ks(kTail + 1), vs(kTail + 1);
+    std::mt19937 generator(10);
+    const SpanStore store(kv, 1, kDim, kTail + 1, generator, 1.0f);
+    const KvSpan all = store.At(0, false);
     for (int64_t r = 0; r <= kTail; ++r) {
       std::vector<float> key(kDim), value(kDim, r == 0 ? 0.0f : 1.0f);
       key[0] = r == 0 ? std::log(static_cast<float>(kTail)) : 0.0f;
-      EncodeKvRows(kv, key.data(), 1, kDim, k.data() + r * KvRowBytes(kv, kDim), &ks[r]);
-      EncodeKvRows(kv, value.data(), 1, kDim, v.data() + r * KvRowBytes(kv, kDim), &vs[r]);
+      EncodeKvRow(store.keys(), 0, all.k.first + r, key.data());
+      EncodeKvRow(store.values(), 0, all.v.first + r, value.data());
     }
     Call call;
     call.shape = {1, 1, kDim, 1.0f, kv, Compute::kFast};
@@ -412,7 +423,7 @@ TEST_P(AttentionTest, AFlatTailBehindASinkKeepsItsMass) {
     call.position = {kTail};
     call.start = {0};
     // In one span, so that sink and tail share a block of keys.
-    call.spans = {{{k.data(), ks.data(), kTail + 1}, {v.data(), vs.data(), kTail + 1}, kTail + 1, 0, false}};
+    call.spans = {all};
     call.Run();
     for (float x : call.out) EXPECT_NEAR(x, 0.5f, kv == KvType::kF16 ? 2e-3 : 1e-3);
     // And apart: the sink mass is the sink's share.
@@ -421,10 +432,8 @@ TEST_P(AttentionTest, AFlatTailBehindASinkKeepsItsMass) {
     sink.pinned = sink.counted = true;
     tail.count = kTail;
     tail.first_position = 1;
-    tail.k.data += KvRowBytes(kv, kDim);
-    tail.v.data += KvRowBytes(kv, kDim);
-    tail.k.scale += 1;
-    tail.v.scale += 1;
+    tail.k.first += 1;
+    tail.v.first += 1;
     call.spans = {sink, tail};
     call.Run();
     EXPECT_NEAR(call.mass[0], 0.5f, 1e-3);
