@@ -4,6 +4,7 @@
 // keys out with the keys in lanes, so that no sum over lanes is left, and the values as floats. Tiles of q8
 // have the keys in lanes already.
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/attention_item.h"
 
@@ -42,15 +43,20 @@ HWY_INLINE V LoadElements(const uint8_t* row, int64_t i) {
   }
 }
 
-// Byte `which` of each word of a q8 tile as floats, without their scales; keys carry an offset.
+// Words of a q8 tile with signed bytes; keys carry an offset.
 template <KvSide kSide>
-HWY_INLINE V LoadBytes(const uint8_t* words, int which) {
-  const FloatTag d;
+HWY_INLINE auto LoadWords(const uint8_t* words) {
   const hn::Rebind<uint32_t, FloatTag> du;
+  const auto x = hn::LoadU(du, reinterpret_cast<const uint32_t*>(words));
+  if constexpr (kSide == KvSide::kKeys) return hn::Xor(x, hn::Set(du, 0x80808080u));
+  return x;
+}
+// Byte kByte of each as floats, without their scales.
+template <int kByte, class Words>
+HWY_INLINE V ByteOf(Words x) {
+  const FloatTag d;
   const hn::Rebind<int32_t, FloatTag> di;
-  auto x = hn::LoadU(du, reinterpret_cast<const uint32_t*>(words));
-  if constexpr (kSide == KvSide::kKeys) x = hn::Xor(x, hn::Set(du, 0x80808080u));
-  return hn::ConvertTo(d, hn::ShiftRight<24>(hn::BitCast(di, hn::ShiftLeftSame(x, 24 - 8 * which))));
+  return hn::ConvertTo(d, hn::ShiftRight<24>(hn::BitCast(di, hn::ShiftLeft<24 - 8 * kByte>(x))));
 }
 
 // out: (dim rounded up to kLanes), zeros after dim.
@@ -74,22 +80,19 @@ struct StoredRows {
   HWY_INLINE V Load(int64_t row, int64_t i) const { return LoadElements<kType>(data + row * row_bytes, i); }
 };
 
-// Tiles of q8 where they lie: of keys (element, key), of values (key, element).
-struct TileKeys {
+// A q8 tile where it lies: row s of words begins at s * step.
+template <KvSide kSide>
+struct TileWords {
   const uint8_t* data;
-  HWY_INLINE V Load(int64_t element, int64_t key) const {
-    return LoadBytes<KvSide::kKeys>(data + element / 4 * (4 * kKvTile) + key * 4,
-                                    static_cast<int>(element % 4));
+  int64_t step;
+  HWY_INLINE auto Load(int64_t s, int64_t column) const {
+    return LoadWords<kSide>(data + s * step + column * 4);
   }
 };
-struct TileValues {
-  const uint8_t* data;
-  int64_t row_bytes;
-  HWY_INLINE V Load(int64_t key, int64_t element) const {
-    return LoadBytes<KvSide::kValues>(data + key / 4 * (4 * row_bytes) + element * 4,
-                                      static_cast<int>(key % 4));
-  }
-};
+inline TileWords<KvSide::kKeys> KeysOfTile(const uint8_t* data) { return {data, 4 * kKvTile}; }
+inline TileWords<KvSide::kValues> ValuesOfTile(const uint8_t* data, int64_t dim) {
+  return {data, 4 * KvStoredRowBytes(KvType::kQ8, dim)};
+}
 
 // (row, stride) floats.
 struct FloatRows {
@@ -120,6 +123,44 @@ HWY_NOINLINE void MultiplyTile(const float* const* a, const Rows& rows, int64_t 
       HWY_UNROLL(8)
       for (int c = 0; c < kWide; ++c) sums[q][c] = hn::MulAdd(w, x[c], sums[q][c]);
     }
+  }
+  HWY_UNROLL(8)
+  for (int q = 0; q < kTile; ++q) {
+    HWY_UNROLL(8)
+    for (int c = 0; c < kWide; ++c) hn::Store(sums[q][c], d, out + q * kBlockKeys + c * kLanes);
+  }
+}
+
+// The same over the four bytes of each word of rows [lo / 4, hi / 4).
+template <int kTile, int kWide, KvSide kSide>
+HWY_NOINLINE void MultiplyTile(const float* const* a, const TileWords<kSide>& words, int64_t lo, int64_t hi,
+                               int64_t column, float* HWY_RESTRICT out) {
+  const FloatTag d;
+  V sums[kTile][kWide];
+  HWY_UNROLL(8)
+  for (int q = 0; q < kTile; ++q) {
+    HWY_UNROLL(8)
+    for (int c = 0; c < kWide; ++c) sums[q][c] = hn::Zero(d);
+  }
+  for (int64_t s = lo / 4; s < hi / 4; ++s) {
+    decltype(words.Load(0, 0)) x[kWide];
+    HWY_UNROLL(8)
+    for (int c = 0; c < kWide; ++c) x[c] = words.Load(s, column + c * kLanes);
+    const auto add = [&](auto byte) HWY_ATTR {
+      V y[kWide];
+      HWY_UNROLL(8)
+      for (int c = 0; c < kWide; ++c) y[c] = ByteOf<byte.value>(x[c]);
+      HWY_UNROLL(8)
+      for (int q = 0; q < kTile; ++q) {
+        const V w = hn::Set(d, a[q][4 * s + byte.value]);
+        HWY_UNROLL(8)
+        for (int c = 0; c < kWide; ++c) sums[q][c] = hn::MulAdd(w, y[c], sums[q][c]);
+      }
+    };
+    add(std::integral_constant<int, 0>());
+    add(std::integral_constant<int, 1>());
+    add(std::integral_constant<int, 2>());
+    add(std::integral_constant<int, 3>());
   }
   HWY_UNROLL(8)
   for (int q = 0; q < kTile; ++q) {
@@ -273,7 +314,7 @@ HWY_INLINE void Scores(const Block<kType>& block, const float* const* query, int
   };
   if (block.packed_k.data != nullptr) return by_lanes(block.packed_k);
   if constexpr (kType == KvType::kQ8) {
-    by_lanes(TileKeys{block.k});
+    by_lanes(KeysOfTile(block.k));
   } else {
     ScoreStored<kTile, kType>(query, {block.k, KvRowBytes(kType, dim)}, keys.lo, keys.hi, dim, scores);
   }
@@ -286,7 +327,9 @@ HWY_INLINE int64_t Values(const Block<kType>& block, const float* const* weights
   };
   if (block.packed_v.data != nullptr) return multiply(block.packed_v);
   if constexpr (kType == KvType::kQ8) {
-    return multiply(TileValues{block.v, KvStoredRowBytes(kType, dim)});
+    // Weights outside the block are 0: whole words may be taken.
+    return MultiplyGroup<kTile>(weights, ValuesOfTile(block.v, dim), block.keys->lo,
+                                (block.keys->hi + 3) / 4 * 4, column, columns, sums);
   } else {
     return multiply(StoredRows<kType>{block.v, KvRowBytes(kType, dim)});
   }
@@ -316,14 +359,19 @@ HWY_NOINLINE void RunTile(const Item& item, const Block<kType>& block, int64_t f
 // block's only. row: scratch (PaddedDim).
 template <KvType kType>
 void PackKeys(const Block<kType>& block, int64_t dim, float* row, float* HWY_RESTRICT out) {
-  const FloatTag d;
+  [[maybe_unused]] const FloatTag d;
   const int lo = block.keys->lo, hi = block.keys->hi;
   for (int64_t e = 0; e < dim; ++e) std::fill(out + e * kBlockKeys, out + (e + 1) * kBlockKeys, 0.0f);
   if constexpr (kType == KvType::kQ8) {
-    const TileKeys keys{block.k};
-    for (int64_t e = 0; e < dim; ++e) {
+    const auto words = KeysOfTile(block.k);
+    for (int64_t s = 0; s < dim / 4; ++s) {
       for (int k = lo / kLanes * kLanes; k < hi; k += kLanes) {
-        hn::Store(keys.Load(e, k), d, out + e * kBlockKeys + k);
+        const auto x = words.Load(s, k);
+        float* to = out + 4 * s * kBlockKeys + k;
+        hn::Store(ByteOf<0>(x), d, to);
+        hn::Store(ByteOf<1>(x), d, to + kBlockKeys);
+        hn::Store(ByteOf<2>(x), d, to + 2 * kBlockKeys);
+        hn::Store(ByteOf<3>(x), d, to + 3 * kBlockKeys);
       }
     }
   } else {
@@ -335,14 +383,24 @@ void PackKeys(const Block<kType>& block, int64_t dim, float* row, float* HWY_RES
 }
 template <KvType kType>
 void PackValues(const Block<kType>& block, int64_t dim, float* HWY_RESTRICT out) {
-  const FloatTag d;
-  for (int k = block.keys->lo; k < block.keys->hi; ++k) {
-    float* to = out + k * PaddedDim(dim);
-    if constexpr (kType == KvType::kQ8) {
-      const TileValues values{block.v, KvStoredRowBytes(kType, dim)};
-      for (int64_t e = 0; e < dim; e += kLanes) hn::StoreU(values.Load(k, e), d, to + e);
-    } else {
-      RowToFloat<kType>(block.v + k * KvRowBytes(kType, dim), dim, to);
+  [[maybe_unused]] const FloatTag d;
+  const int64_t padded = PaddedDim(dim);
+  const int lo = block.keys->lo, hi = block.keys->hi;
+  if constexpr (kType == KvType::kQ8) {
+    const auto words = ValuesOfTile(block.v, dim);
+    for (int64_t s = lo / 4; s < (hi + 3) / 4; ++s) {
+      for (int64_t e = 0; e < dim; e += kLanes) {
+        const auto x = words.Load(s, e);
+        float* to = out + 4 * s * padded + e;
+        hn::StoreU(ByteOf<0>(x), d, to);
+        hn::StoreU(ByteOf<1>(x), d, to + padded);
+        hn::StoreU(ByteOf<2>(x), d, to + 2 * padded);
+        hn::StoreU(ByteOf<3>(x), d, to + 3 * padded);
+      }
+    }
+  } else {
+    for (int k = lo; k < hi; ++k) {
+      RowToFloat<kType>(block.v + k * KvRowBytes(kType, dim), dim, out + k * padded);
     }
   }
 }
@@ -353,6 +411,16 @@ void RunTiles(const Item& item, const Block<kType>& block, const Tile& tile) {
   for (; j + 6 <= item.queries; j += 6) RunTile<6, kType>(item, block, j, tile);
   for (; j + 3 <= item.queries; j += 3) RunTile<3, kType>(item, block, j, tile);
   for (; j < item.queries; ++j) RunTile<1, kType>(item, block, j, tile);
+}
+
+// Into the second-level cache, while this tile is worked on: the hardware's prefetch ends with the page, as
+// tiles often do.
+HWY_INLINE void FetchNextTile(const uint8_t* k, const uint8_t* v, int64_t dim) {
+  const int64_t bytes = kKvTile * KvStoredRowBytes(KvType::kQ8, dim);
+  for (int64_t line = bytes; line < 2 * bytes; line += 64) {
+    __builtin_prefetch(k + line, 0, 2);
+    __builtin_prefetch(v + line, 0, 2);
+  }
 }
 
 template <KvType kType>
@@ -384,6 +452,9 @@ void RunBlocks(const Item& item) {
       PackValues<kType>(block, dim, packed_v);
       block.packed_k = {packed_k, kBlockKeys};
       block.packed_v = {packed_v, padded};
+    }
+    if constexpr (kType == KvType::kQ8) {
+      if (keys.hi == kBlockKeys) FetchNextTile(block.k, block.v, dim);
     }
     RunTiles<kType>(item, block, tile);
   }
