@@ -355,25 +355,31 @@ HWY_NOINLINE void RunTile(const Item& item, const Block<kType>& block, int64_t f
   }
 }
 
+// Rows [begin, end) of words, from `column` on, to four rows of floats each.
+template <KvSide kSide>
+void UnpackTile(const TileWords<kSide>& words, int64_t begin, int64_t end, int64_t column, int64_t columns,
+                float* HWY_RESTRICT out, int64_t stride) {
+  const FloatTag d;
+  for (int64_t s = begin; s < end; ++s) {
+    for (int64_t c = column; c < columns; c += kLanes) {
+      const auto x = words.Load(s, c);
+      float* to = out + 4 * s * stride + c;
+      hn::StoreU(ByteOf<0>(x), d, to);
+      hn::StoreU(ByteOf<1>(x), d, to + stride);
+      hn::StoreU(ByteOf<2>(x), d, to + 2 * stride);
+      hn::StoreU(ByteOf<3>(x), d, to + 3 * stride);
+    }
+  }
+}
+
 // Keys into lanes: out (dim, kBlockKeys), 0 outside the block; values to out (kBlockKeys, PaddedDim), the
 // block's only. row: scratch (PaddedDim).
 template <KvType kType>
 void PackKeys(const Block<kType>& block, int64_t dim, float* row, float* HWY_RESTRICT out) {
-  [[maybe_unused]] const FloatTag d;
   const int lo = block.keys->lo, hi = block.keys->hi;
   for (int64_t e = 0; e < dim; ++e) std::fill(out + e * kBlockKeys, out + (e + 1) * kBlockKeys, 0.0f);
   if constexpr (kType == KvType::kQ8) {
-    const auto words = KeysOfTile(block.k);
-    for (int64_t s = 0; s < dim / 4; ++s) {
-      for (int k = lo / kLanes * kLanes; k < hi; k += kLanes) {
-        const auto x = words.Load(s, k);
-        float* to = out + 4 * s * kBlockKeys + k;
-        hn::Store(ByteOf<0>(x), d, to);
-        hn::Store(ByteOf<1>(x), d, to + kBlockKeys);
-        hn::Store(ByteOf<2>(x), d, to + 2 * kBlockKeys);
-        hn::Store(ByteOf<3>(x), d, to + 3 * kBlockKeys);
-      }
-    }
+    UnpackTile(KeysOfTile(block.k), 0, dim / 4, lo / kLanes * kLanes, hi, out, kBlockKeys);
   } else {
     for (int k = lo; k < hi; ++k) {
       RowToFloat<kType>(block.k + k * KvRowBytes(kType, dim), dim, row);
@@ -383,21 +389,10 @@ void PackKeys(const Block<kType>& block, int64_t dim, float* row, float* HWY_RES
 }
 template <KvType kType>
 void PackValues(const Block<kType>& block, int64_t dim, float* HWY_RESTRICT out) {
-  [[maybe_unused]] const FloatTag d;
   const int64_t padded = PaddedDim(dim);
   const int lo = block.keys->lo, hi = block.keys->hi;
   if constexpr (kType == KvType::kQ8) {
-    const auto words = ValuesOfTile(block.v, dim);
-    for (int64_t s = lo / 4; s < (hi + 3) / 4; ++s) {
-      for (int64_t e = 0; e < dim; e += kLanes) {
-        const auto x = words.Load(s, e);
-        float* to = out + 4 * s * padded + e;
-        hn::StoreU(ByteOf<0>(x), d, to);
-        hn::StoreU(ByteOf<1>(x), d, to + padded);
-        hn::StoreU(ByteOf<2>(x), d, to + 2 * padded);
-        hn::StoreU(ByteOf<3>(x), d, to + 3 * padded);
-      }
-    }
+    UnpackTile(ValuesOfTile(block.v, dim), lo / 4, (hi + 3) / 4, 0, dim, out, padded);
   } else {
     for (int k = lo; k < hi; ++k) {
       RowToFloat<kType>(block.v + k * KvRowBytes(kType, dim), dim, out + k * padded);

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "kernels/matmul_impl.h"
 #include "kernels/ops.h"
+#include "tensor/dequant.h"
 
 namespace ballast {
 namespace {
@@ -46,11 +47,18 @@ Weights Weights::Pack(const MatrixView& m, Compute mode, ThreadPool& pool, std::
   return w;
 }
 
+DType Weights::dtype() const { return impl_->view.dtype; }
 int64_t Weights::rows() const { return impl_->view.rows; }
 int64_t Weights::cols() const { return impl_->view.cols; }
 int64_t Weights::bytes() const {
   if (!impl_->panels) return rows() * impl_->view.row_bytes();
   return CeilDiv(rows(), kPanelRows) * impl_->panel_bytes;
+}
+
+void Weights::Row(int64_t r, float* out) const {
+  BALLAST_CHECK(r >= 0 && r < rows());
+  if (impl_->panels) return UnpackPanelRow(*impl_, r, out);
+  Dequantize(impl_->view.dtype, impl_->view.row(r), cols(), out);
 }
 
 Activations::Activations() : impl_(std::make_unique<Impl>()) {}

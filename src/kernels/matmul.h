@@ -37,9 +37,13 @@ class Weights {
   static Weights Pack(const MatrixView& m, Compute mode, ThreadPool& pool,
                       std::shared_ptr<uint8_t> owner = nullptr);
 
+  DType dtype() const;
   int64_t rows() const;
   int64_t cols() const;
   int64_t bytes() const;  // bytes read per pass over the matrix
+  // Row r as floats. out: (cols). An embedding that is also the output matrix is read here, so that its bytes
+  // in the file need not stay in memory.
+  void Row(int64_t r, float* out) const;
 
   struct Impl;
   const Impl& impl() const { return *impl_; }

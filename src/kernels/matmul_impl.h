@@ -126,6 +126,8 @@ std::shared_ptr<uint8_t> AllocateWeights(int64_t bytes);
 
 // Fills w.bytes from `m`. matmul_pack.cc.
 void PackPanels(const MatrixView& m, Weights::Impl& w, ThreadPool& pool);
+// Row r of packed panels as floats: scale * code + offset. matmul_pack.cc.
+void UnpackPanelRow(const Weights::Impl& w, int64_t r, float* out);
 
 // Per instruction set; matmul_int.cc. Quantises `n` rows of x (a tile) of `blocks` blocks.
 void QuantizeTile(const float* x, int n, int64_t blocks, const QuantizedRows& out);

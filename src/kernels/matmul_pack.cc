@@ -35,6 +35,27 @@ void StoreCodes(const PanelForm& form, const int8_t* code, int row, uint8_t* to)
   for (int g = 0; g < form.bits; ++g) std::memcpy(to + (g * kPanelRows + row) * 4, bytes + 4 * g, 4);
 }
 
+float LoadScale(const PanelForm& form, const uint8_t* base, int64_t index) {
+  if (form.half) {
+    uint16_t bits;
+    std::memcpy(&bits, base + index * 2, sizeof(bits));
+    return F16ToF32(bits);
+  }
+  float value;
+  std::memcpy(&value, base + index * 4, sizeof(value));
+  return value;
+}
+
+// The inverse of StoreCodes.
+void LoadCodes(const PanelForm& form, const uint8_t* from, int row, int8_t* code) {
+  uint8_t bytes[kBlockCols];
+  for (int g = 0; g < form.bits; ++g) std::memcpy(bytes + 4 * g, from + (g * kPanelRows + row) * 4, 4);
+  for (int j = 0; j < kBlockCols; ++j) {
+    const int stored = form.bits == 8 ? bytes[j] : j < 16 ? bytes[j] & 15 : bytes[j - 16] >> 4;
+    code[j] = static_cast<int8_t>(stored - form.zero);
+  }
+}
+
 void PackRow(const MatrixView& m, int64_t r, const PanelForm& form, int64_t blocks, uint8_t* panel) {
   const DTypeInfo info = Info(m.dtype);
   const int row = static_cast<int>(r % kPanelRows), subs = form.subs();
@@ -97,6 +118,22 @@ void PackPanels(const MatrixView& m, Weights::Impl& w, ThreadPool& pool) {
     }
   });
   w.view.data = nullptr;
+}
+
+void UnpackPanelRow(const Weights::Impl& w, int64_t r, float* out) {
+  const PanelForm& form = w.form;
+  const int row = static_cast<int>(r % kPanelRows);
+  const uint8_t* block = w.panel(r / kPanelRows);
+  for (int64_t b = 0; b < w.blocks; ++b, block += form.block_bytes()) {
+    int8_t code[kBlockCols];
+    LoadCodes(form, block, row, code);
+    const uint8_t* scales = block + form.code_bytes();
+    for (int j = 0; j < kBlockCols; ++j) {
+      const int64_t at = j / form.sub * kPanelRows + row;
+      const float offset = form.offset ? LoadScale(form, scales + form.scale_bytes(), at) : 0.0f;
+      out[b * kBlockCols + j] = LoadScale(form, scales, at) * static_cast<float>(code[j]) + offset;
+    }
+  }
 }
 
 }  // namespace ballast

@@ -37,7 +37,11 @@ void Decoder::Embed(std::span<const Segment> segments, Workspace& ws) const {
   for (const Segment& s : segments) {
     for (int32_t token : s.tokens) {
       float* out = ws.hidden.data() + row * config_.embed;
-      Dequantize(embedding_.dtype, embedding_.row(token), config_.embed, out);
+      if (embedding_is_output_) {
+        output_.Row(token, out);
+      } else {
+        Dequantize(embedding_.dtype, embedding_.row(token), config_.embed, out);
+      }
       if (plan_.embed_scale != 1) ScaleInPlace(out, config_.embed, plan_.embed_scale);
       ++row;
     }

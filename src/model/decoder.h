@@ -58,10 +58,11 @@ class Decoder final : public Model {
 
   DecoderPlan plan_;
   std::vector<RopeTable> ropes_;
-  MatrixView embedding_;            // (vocab, embed), in the file
-  Weights output_;                  // (vocab, embed): its own, or the embedding again
-  std::vector<float> output_bias_;  // (vocab) or empty
-  Norm output_norm_;                // (embed)
+  MatrixView embedding_;              // (vocab, embed), in the file
+  bool embedding_is_output_ = false;  // its rows are read from output_, the file's are not needed
+  Weights output_;                    // (vocab, embed): its own, or the embedding again
+  std::vector<float> output_bias_;    // (vocab) or empty
+  Norm output_norm_;                  // (embed)
   std::vector<DecoderLayer> layers_;
 };
 

@@ -208,9 +208,11 @@ Status Decoder::Load(const TensorFile& file, const LoadOptions& options, ThreadP
   BALLAST_ASSIGN_OR_RETURN(output_bias_, loader.OptionalVector("output.bias", config_.vocab));
   weight_bytes_ = loader.packed_bytes();
   weight_count_ = loader.packed_elements();
-  // Rows of the embedding are read from the file as tokens come up: all at once here, or resident memory
+  embedding_is_output_ =
+      compute_ == Compute::kFast && output == "token_embd.weight" && output_.dtype() == embedding_.dtype;
+  // Else rows of the embedding are read from the file as tokens come up: all at once here, or resident memory
   // would creep up with the vocabulary of an endless text.
-  file.Touch(*file.FindTensor("token_embd.weight"));
+  if (!embedding_is_output_) file.Touch(*file.FindTensor("token_embd.weight"));
   report(1.0);
   return Status();
 }

@@ -362,6 +362,30 @@ TEST(Weights, FastWeightsOutliveTheStoredBytes) {
   }
 }
 
+TEST(Weights, RowsComeBackAsTheyWereStored) {
+  ThreadPool pool(1);
+  for (DType type : AllTypes()) {
+    const Matrix m = RandomMatrix(type, 20, 512, 53);
+    for (Compute mode : kModes) {
+      const Weights w = Weights::Pack(m.view(), mode, pool);
+      EXPECT_EQ(w.dtype(), type);
+      for (int64_t r : {0, 1, 15, 16, 19}) {
+        std::vector<float> want(512), row(512, NAN);
+        Dequantize(type, m.view().row(r), 512, want.data());
+        w.Row(r, row.data());
+        float most = 0;
+        for (float v : want) most = std::max(most, std::abs(v));
+        // Some formats multiply their scales in another order.
+        for (int i = 0; i < 512; ++i)
+          ASSERT_NEAR(row[i], want[i], 1e-6f * most) << Info(type).name << " row " << r;
+        if (type == DType::kQ8_0 || type == DType::kQ4_1) {
+          EXPECT_EQ(row, want);
+        }
+      }
+    }
+  }
+}
+
 TEST(Weights, FourBitWeightsStayFourBitInMemory) {
   ThreadPool pool(1);
   const Matrix m = RandomMatrix(DType::kQ4_1, 64, 1024, 1);
