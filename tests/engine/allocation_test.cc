@@ -1,43 +1,15 @@
 // A stream that has warmed up asks for no memory: what runs for ever must not depend on the allocator.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "engine/batch.h"
 #include "engine/monitor.h"
+#include "support/counting_new.h"
 #include "support/tiny_llama.h"
-
-namespace {
-std::atomic<bool> g_counting{false};
-std::atomic<long> g_requests{0};
-
-void* Count(size_t n) {
-  if (g_counting) ++g_requests;
-  return std::malloc(n == 0 ? 1 : n);
-}
-void* CountOrThrow(size_t n) {
-  void* p = Count(n);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-}  // namespace
-
-// GCC sees malloc in one inlined half and operator delete in the other, and takes them for a mismatch.
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-
-void* operator new(size_t n) { return CountOrThrow(n); }
-void* operator new[](size_t n) { return CountOrThrow(n); }
-void* operator new(size_t n, const std::nothrow_t&) noexcept { return Count(n); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t) noexcept { std::free(p); }
 
 namespace ballast {
 namespace {
 
+using testing::g_new;
 using testing::RandomTokens;
 using testing::TinyLlama;
 using testing::TinySpec;
@@ -76,10 +48,9 @@ TEST(Allocation, ATokenOfAWarmStreamAsksForNoMemory) {
     monitor.Fed(streams[1]->position(), 1, entries[0].sink_mass, entries[0].layer_stride);
   };
   for (size_t i = 0; i < 100; ++i) step(i);  // past roll-over several times
-  g_counting = true;
+  g_new.Reset();
   for (size_t i = 100; i < 200; ++i) step(i);
-  g_counting = false;
-  EXPECT_EQ(g_requests, 0);
+  EXPECT_EQ(g_new.requests, 0u);
 }
 
 }  // namespace

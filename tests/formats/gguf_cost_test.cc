@@ -2,47 +2,16 @@
 // notice.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "formats/gguf.h"
 #include "formats/tensor_file.h"
+#include "support/counting_new.h"
 #include "support/gguf_builder.h"
-
-namespace {
-std::atomic<size_t> g_total{0};    // bytes asked for since the last reset
-std::atomic<size_t> g_largest{0};  // the largest single request
-
-void* Count(size_t n) {
-  g_total += n;
-  if (n > g_largest) g_largest = n;
-  void* p = std::malloc(n == 0 ? 1 : n);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-}  // namespace
-
-// GCC sees malloc in one inlined half and operator delete in the other, and takes them for a mismatch.
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-
-void* operator new(size_t n) { return Count(n); }
-void* operator new[](size_t n) { return Count(n); }
-// The standard library's sorts ask for their buffer this way.
-void* operator new(size_t n, const std::nothrow_t&) noexcept {
-  g_total += n;
-  if (n > g_largest) g_largest = n;
-  return std::malloc(n == 0 ? 1 : n);
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t) noexcept { std::free(p); }
 
 namespace ballast {
 namespace {
@@ -58,10 +27,9 @@ struct Cost {
 
 Cost CostOf(const GgufBuilder& b) {
   Bytes bytes = b.Build();
-  g_total = 0;
-  g_largest = 0;
+  testing::g_new.Reset();
   const auto file = TensorFile::Parse("x.gguf", std::move(bytes));
-  return {file.ok(), g_total, g_largest};
+  return {file.ok(), testing::g_new.bytes, testing::g_new.largest};
 }
 
 // CVE-2025-0315, CVE-2024-12055: a few bytes asked for all memory.

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/generate.h"
+#include "engine/load_tokenizer.h"
 #include "server/engine_service.h"
 #include "support/tiny_llama.h"
 
@@ -117,6 +120,23 @@ inline std::unique_ptr<Service> Serve(EngineServiceOptions options) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return std::move(service).value();
+}
+
+// A greedy reply to a prompt, made with the engine alone.
+inline std::string DirectReply(const EngineServiceOptions& o, int64_t n,
+                               const std::function<std::vector<Token>(const Tokenizer&)>& prompt) {
+  ThreadPool pool(1);
+  Result<TensorFile> file = TensorFile::Open(o.model_path);
+  auto tokenizer = LoadTokenizer(*file).value();
+  auto model = Model::Load(*file, {o.compute, nullptr}, pool).value();
+  auto stream = Stream::Create(*model, pool, o.stream).value();
+  EXPECT_TRUE(stream->Append(prompt(*tokenizer)).ok());
+  SamplerOptions greedy;
+  greedy.temperature = 0;
+  Sampler sampler = Sampler::Create(greedy, model->config().vocab, stream->context()).value();
+  GenerateOptions options;
+  options.max_tokens = n;
+  return Generate(*stream, *tokenizer, sampler, options)->text;
 }
 
 using Messages = std::vector<ChatMessage>;

@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "engine/chat_prompter.h"
-#include "engine/load_tokenizer.h"
 #include "server/service_fixture.h"
 
 namespace ballast::server {
@@ -18,19 +17,9 @@ namespace {
 
 // The same reply made by hand, with the engine alone.
 std::string Direct(const Messages& messages, int64_t n, const EngineServiceOptions& o) {
-  ThreadPool pool(1);
-  Result<TensorFile> file = TensorFile::Open(o.model_path);
-  auto tokenizer = LoadTokenizer(*file).value();
-  auto model = Model::Load(*file, {o.compute, nullptr}, pool).value();
-  auto stream = Stream::Create(*model, pool, o.stream).value();
-  const ChatPrompter prompter(*tokenizer, ChatFormat::kChatMl);
-  EXPECT_TRUE(stream->Append(prompter.Render(messages, 0, true, true).value()).ok());
-  SamplerOptions greedy;
-  greedy.temperature = 0;
-  Sampler sampler = Sampler::Create(greedy, model->config().vocab, stream->context()).value();
-  GenerateOptions options;
-  options.max_tokens = n;
-  return Generate(*stream, *tokenizer, sampler, options)->text;
+  return DirectReply(o, n, [&](const Tokenizer& tokenizer) {
+    return ChatPrompter(tokenizer, ChatFormat::kChatMl).Render(messages, 0, true, true).value();
+  });
 }
 
 TEST(Service, AReplyIsTheEnginesOwn) {

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/generate.h"
-#include "engine/load_tokenizer.h"
 #include "server/service_fixture.h"
 
 namespace ballast::server {
@@ -45,18 +43,7 @@ EngineServiceOptions With(const std::string& name, const char* chat_template) {
 
 // The reply to a prompt that was printed by hand.
 std::string Direct(const std::string& prompt, int64_t n, const EngineServiceOptions& o) {
-  ThreadPool pool(1);
-  Result<TensorFile> file = TensorFile::Open(o.model_path);
-  auto tokenizer = LoadTokenizer(*file).value();
-  auto model = Model::Load(*file, {o.compute, nullptr}, pool).value();
-  auto stream = Stream::Create(*model, pool, o.stream).value();
-  EXPECT_TRUE(stream->Append(tokenizer->Encode(prompt)).ok());
-  SamplerOptions greedy;
-  greedy.temperature = 0;
-  Sampler sampler = Sampler::Create(greedy, model->config().vocab, stream->context()).value();
-  GenerateOptions options;
-  options.max_tokens = n;
-  return Generate(*stream, *tokenizer, sampler, options)->text;
+  return DirectReply(o, n, [&](const Tokenizer& tokenizer) { return tokenizer.Encode(prompt); });
 }
 
 Request Named(Messages messages, const std::string& session, int64_t n = 6) {
