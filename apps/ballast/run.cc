@@ -29,7 +29,8 @@ struct RunFlags {
   std::string system;
   std::string chat_format;
   std::string on_collapse = "warn";
-  int64_t on_idle = 0;  // ms; 0: off
+  OnCollapse collapse = OnCollapse::kWarn;  // what it says, once checked
+  int64_t on_idle = 0;                      // ms; 0: off
   bool stats = false;
   bool chat = false;
   CLI::Option* system_option = nullptr;
@@ -146,7 +147,7 @@ Status OpenSource(const RunFlags& flags, Source* source) {
   return Status();
 }
 
-Status CheckFlags(const RunFlags& flags) {
+Status CheckFlags(RunFlags& flags) {
   if (flags.prompt.given && flags.file.given) {
     return Status::Expected(Code::kUsage, "prompt", "one of -p and -f", "both");
   }
@@ -164,7 +165,7 @@ Status CheckFlags(const RunFlags& flags) {
                             "give one with --system TEXT");
   }
   BALLAST_RETURN_IF_ERROR(CheckChatFormatName(flags.chat_format));
-  BALLAST_RETURN_IF_ERROR(ParseOnCollapse(flags.on_collapse).status());
+  BALLAST_ASSIGN_OR_RETURN(flags.collapse, ParseOnCollapse(flags.on_collapse));
   return CheckSamplingFlags(flags.sampling);
 }
 
@@ -175,7 +176,7 @@ int RunCompletion(const RunFlags& flags, const Loaded& loaded, const StreamOptio
   WarnBeyondTraining(**stream);
   Result<Sampler> sampler = MakeSampler(flags.sampling, loaded, (*stream)->context());
   if (!sampler.ok()) return Fail(sampler.status());
-  CollapseGuard guard(*ParseOnCollapse(flags.on_collapse), loaded, options.pinned);
+  CollapseGuard guard(flags.collapse, loaded, options.pinned);
   Completion completion({flags.sampling.max_tokens, flags.sampling.stops, flags.on_idle, flags.common.json},
                         *loaded.tokenizer, **stream, *sampler, guard);
   Status status = source.fd < 0 ? completion.FromText(flags.prompt.value)
@@ -199,7 +200,7 @@ int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& st
   options.stream = stream_options;
   options.sampling = flags.sampling;
   options.pin_system = flags.common.pin_system;
-  options.on_collapse = *ParseOnCollapse(flags.on_collapse);
+  options.on_collapse = flags.collapse;
   options.system = flags.system_option->count() > 0 ? flags.system : prompter->default_system();
   Result<std::unique_ptr<Conversation>> chat = Conversation::Create(loaded, *prompter, options);
   if (!chat.ok()) return Fail(chat.status());

@@ -42,6 +42,7 @@ struct ServeFlags {
   std::vector<std::string> cors_origins, allowed_hosts;
   std::string model_id, chat_format, evict = "token", log_format = "text";
   std::string on_collapse = "warn";
+  OnCollapse collapse = OnCollapse::kWarn;  // what it says, once checked
   std::string sessions_dir;
   double sessions_quota = 8;  // GiB
   int max_sessions = 64, max_queue = 256, max_active = 32, max_connections = 4096;
@@ -55,7 +56,7 @@ Status CheckRange(const char* flag, double value, double low, double high) {
                           fmt::format("{:g}", value));
 }
 
-Status CheckFlags(const ServeFlags& f) {
+Status CheckFlags(ServeFlags& f) {
   BALLAST_RETURN_IF_ERROR(CheckRange("--port", f.port, 0, 65535));
   BALLAST_RETURN_IF_ERROR(CheckRange("--max-sessions", f.max_sessions, 1, 100000));
   BALLAST_RETURN_IF_ERROR(CheckRange("--max-queue", f.max_queue, 0, 100000));
@@ -74,7 +75,7 @@ Status CheckFlags(const ServeFlags& f) {
     return Status::Expected(Code::kUsage, "--log-format", "text or json", "\"" + f.log_format + "\"");
   }
   BALLAST_RETURN_IF_ERROR(CheckChatFormatName(f.chat_format));
-  BALLAST_RETURN_IF_ERROR(ParseOnCollapse(f.on_collapse).status());
+  BALLAST_ASSIGN_OR_RETURN(f.collapse, ParseOnCollapse(f.on_collapse));
   return Status();
 }
 
@@ -114,7 +115,7 @@ Result<EngineServiceOptions> MakeServiceOptions(const ServeFlags& flags, const s
   options.threads = flags.common.threads;
   options.pin_system = flags.common.pin_system;
   options.evict = flags.evict == "turn" ? server::Evict::kTurn : server::Evict::kToken;
-  BALLAST_ASSIGN_OR_RETURN(options.on_collapse, ParseOnCollapse(flags.on_collapse));
+  options.on_collapse = flags.collapse;
   const LoadOptions load = MakeLoadOptions(flags.common);
   options.compute = load.compute;
   options.weights = load.weights;
@@ -248,13 +249,18 @@ int Serve(ServeFlags& flags) {
   return 0;
 }
 
+// Adds flags to one group of the help.
+auto FlagsOf(CLI::App& serve, const char* group) {
+  return
+      [&serve, group](const char* names, const char* env, auto& value, const char* help, const char* type) {
+        CLI::Option* option = AddFlag(serve, names, env, value, help);
+        option->group(group);
+        if (*type != '\0') option->type_name(type);
+      };
+}
+
 void AddHttpFlags(CLI::App& serve, ServeFlags& f) {
-  const std::string group = "HTTP";
-  const auto add = [&](const char* names, const char* env, auto& value, const char* help, const char* type) {
-    CLI::Option* option = AddFlag(serve, names, env, value, help);
-    option->group(group);
-    if (*type != '\0') option->type_name(type);
-  };
+  const auto add = FlagsOf(serve, "HTTP");
   add("--host", "HOST", f.host, "Address to listen on (127.0.0.1); 0.0.0.0: all", "ADDR");
   add("--port", "PORT", f.port, "Port (8080); 0: any free one", "");
   add("--api-key", "API_KEY", f.api_keys, "Key that clients must send; several: repeat, or commas", "KEY");
@@ -272,12 +278,7 @@ void AddHttpFlags(CLI::App& serve, ServeFlags& f) {
 }
 
 void AddSessionFlags(CLI::App& serve, ServeFlags& f) {
-  const std::string group = "Sessions";
-  const auto add = [&](const char* names, const char* env, auto& value, const char* help, const char* type) {
-    CLI::Option* option = AddFlag(serve, names, env, value, help);
-    option->group(group);
-    if (*type != '\0') option->type_name(type);
-  };
+  const auto add = FlagsOf(serve, "Sessions");
   add("--sessions-dir", "SESSIONS_DIR", f.sessions_dir, "Idle sessions are kept here, and survive a restart",
       "DIR");
   add("--sessions-quota", "SESSIONS_QUOTA", f.sessions_quota, "Most that folder may hold (8)", "GIB");
