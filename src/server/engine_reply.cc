@@ -1,10 +1,36 @@
 // A reply: begun, sampled, handed out, ended.
 #include <algorithm>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "server/engine_core.h"
 
 namespace ballast::server {
+namespace {
+
+// The k likeliest, likeliest first, ties to the lowest id: a heap of the best so far, its worst in front.
+std::vector<Token> Likeliest(std::span<const float> logits, int k) {
+  const auto likelier = [&](Token a, Token b) {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  std::vector<Token> best;
+  const auto vocab = static_cast<Token>(logits.size());
+  for (Token id = 0; id < vocab && k > 0; ++id) {
+    if (static_cast<int>(best.size()) == k) {
+      if (!likelier(id, best.front())) continue;
+      std::pop_heap(best.begin(), best.end(), likelier);
+      best.pop_back();
+    }
+    best.push_back(id);
+    std::push_heap(best.begin(), best.end(), likelier);
+  }
+  std::sort_heap(best.begin(), best.end(), likelier);
+  return best;
+}
+
+}  // namespace
 
 void EngineCore::StartReply(Job& job) {
   MarkTurns(job);
@@ -89,15 +115,7 @@ void EngineCore::Report(Job& job, Token token, std::span<const float> logits) co
   };
   TokenReport report;
   static_cast<TokenScore&>(report) = score(token);
-  std::vector<Token> ids(logits.size());
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<Token>(i);
-  const auto k = static_cast<std::ptrdiff_t>(
-      std::min<size_t>(static_cast<size_t>(job.request.top_logprobs), ids.size()));
-  std::partial_sort(ids.begin(), ids.begin() + k, ids.end(), [&](Token a, Token b) {
-    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  });
-  for (std::ptrdiff_t i = 0; i < k; ++i) report.top.push_back(score(ids[static_cast<size_t>(i)]));
+  for (const Token id : Likeliest(logits, job.request.top_logprobs)) report.top.push_back(score(id));
   job.reports.push_back(std::move(report));
 }
 
