@@ -6,6 +6,9 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -198,7 +201,18 @@ void DrainAll(const ServeFlags& flags, const sigset_t& signals, Service& service
   log.Write(Log::Level::kInfo, "stopped");
 }
 
+// After a storm the process is as large as before. Left to itself, glibc raises the size from which a block
+// is mapped by itself to that of the largest one ever freed, and what it keeps at the end of every thread's
+// arena, where malloc_trim does not reach, to twice that.
+void BoundFreeMemory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 128 << 10);  // glibc's own first value; being set, it stays
+  mallopt(M_TRIM_THRESHOLD, 128 << 10);
+#endif
+}
+
 int Serve(ServeFlags& flags) {
+  BoundFreeMemory();
   if (Status status = CheckFlags(flags); !status.ok()) return Fail(status);
   Result<std::vector<std::string>> keys = ReadKeys(flags);
   if (!keys.ok()) return Fail(keys.status());
