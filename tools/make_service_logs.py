@@ -3,7 +3,7 @@
 
     tools/make_service_logs.py OUT_DIR [--service nginx ...] [--lines 2400] [--rounds 2] [--seed 1]
 
-Writes NAME.log and NAME.labels.json (byte offsets of the first five lines of each fault) for nginx, app (a Python
+Writes NAME.log and NAME.labels.json (byte offsets of the first five lines of each fault, and from where to where it reaches) for nginx, app (a Python
 web application behind it), redis, sshd and postgres. For tests of `ballast watch` (docs/watch.md). Needs root, for
 tmpfs disks that fill up, and the Debian packages nginx-light redis-server openssh-server openssh-client sshpass
 postgresql. Everything runs on free local ports in temporary folders; no service of the machine is touched.

@@ -6,7 +6,8 @@
 
 Positive: one of a fault's first five lines (labels of tools/make_service_logs.py); negative: every other line. The
 baseline is the rarity log2((lines so far + 2) / (lines of this template so far + 1)), from the same counts that
-watch prints (`seen`). Alarms are those of the results.
+watch prints (`seen`). Alarms are those of the results; of those beside the labelled lines it says how many lie within a
+fault, and prints the others.
 """
 import json
 import math
@@ -34,6 +35,8 @@ def measure(labels, results):
     if sum(positive) != len(first) or all(positive):
         sys.exit(f"watch_roc: expected {len(first)} labelled lines in the results, found {sum(positive)}")
     alarms = {r["offset"] for r in lines if r["alarm"]}
+    outside = [r for r in lines if r["alarm"] and r["offset"] not in first
+               and not any(fault["begin"] <= r["offset"] < fault["end"] for fault in labels["faults"])]
     return {
         "lines": len(lines), "positive": sum(positive), "faults": len(labels["faults"]),
         "auc": {
@@ -44,6 +47,7 @@ def measure(labels, results):
             "words": area([r["words"] for r in lines], positive),
         },
         "alarms": len(alarms), "alarms on labelled lines": len(alarms & first),
+        "outside": outside,
         "faults alarmed": sum(any(o in alarms for o in fault["first"]) for fault in labels["faults"]),
     }
 
@@ -58,5 +62,8 @@ if __name__ == "__main__":
     print(f"{labels['log']}: {found['lines']} lines, {found['faults']} faults, {found['positive']} labelled lines")
     for name, value in found["auc"].items():
         print(f"  AUC {value:.3f}  {name}")
-    print(f"  alarms {found['alarms']}, of them on labelled lines {found['alarms on labelled lines']}; "
-          f"faults with an alarm {found['faults alarmed']} of {found['faults']}")
+    later = found["alarms"] - found["alarms on labelled lines"] - len(found["outside"])
+    print(f"  alarms {found['alarms']}: on labelled lines {found['alarms on labelled lines']}, on other lines of a fault "
+          f"{later}, elsewhere {len(found['outside'])}; faults with an alarm {found['faults alarmed']} of {found['faults']}")
+    for r in found["outside"]:
+        print(f"    line {r['line']}, score {r['score']}, seen {r['seen']}: {r['text'][:100]}")

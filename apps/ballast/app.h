@@ -166,10 +166,12 @@ Status Print(std::string_view text);
 Status PrintJson(const nlohmann::json& document);  // one document, invalid UTF-8 replaced
 // `text` (any bytes) made printable for a terminal or a JSON document: invalid UTF-8 becomes U+FFFD.
 std::string ValidUtf8(std::string_view text);
-// Whole file or "-" for stdin, any bytes. kInput with the path when it cannot be read or is beyond 1 GiB.
-Result<std::string> ReadAll(const std::string& path);
+constexpr size_t kMostInput = size_t{1} << 30;  // bytes
+// Whole file or "-" for stdin, any bytes. kInput with the path when it cannot be read or has more than `most`
+// bytes, of which no more are read.
+Result<std::string> ReadAll(const std::string& path, size_t most = kMostInput);
 // The same of an open descriptor, which stays open; `name` is for messages.
-Result<std::string> ReadDescriptor(int fd, const std::string& name);
+Result<std::string> ReadDescriptor(int fd, const std::string& name, size_t most = kMostInput);
 // A descriptor to read `path` from. kInput with the path when there is none; kInterrupted when Ctrl-C came
 // while a pipe without a writer was waited for.
 Result<int> OpenToRead(const std::string& path);

@@ -24,8 +24,6 @@ namespace {
 std::atomic<bool> interrupted{false};
 int wake_pipe[2] = {-1, -1};  // written by the handler, so that a poll that has not begun yet still ends
 
-constexpr size_t kMostInput = size_t{1} << 30;
-
 termios terminal_before{};  // stdin's settings at the start
 bool terminal_saved = false;
 
@@ -208,14 +206,14 @@ Result<int> OpenToRead(const std::string& path) {
   }
 }
 
-Result<std::string> ReadAll(const std::string& path) {
-  if (path == "-") return ReadDescriptor(STDIN_FILENO, "stdin");
+Result<std::string> ReadAll(const std::string& path, size_t most) {
+  if (path == "-") return ReadDescriptor(STDIN_FILENO, "stdin", most);
   BALLAST_ASSIGN_OR_RETURN(const int fd, OpenToRead(path));
   const Descriptor file(fd);
-  return ReadDescriptor(file.get(), path);
+  return ReadDescriptor(file.get(), path, most);
 }
 
-Result<std::string> ReadDescriptor(int fd, const std::string& name) {
+Result<std::string> ReadDescriptor(int fd, const std::string& name, size_t most) {
   std::string bytes;
   std::vector<char> buffer(1 << 16);
   while (true) {
@@ -223,7 +221,10 @@ Result<std::string> ReadDescriptor(int fd, const std::string& name) {
     const ssize_t n = read(fd, buffer.data(), buffer.size());
     if (n == 0) return bytes;
     if (n > 0) bytes.append(buffer.data(), static_cast<size_t>(n));
-    if (bytes.size() > kMostInput) return Status::Expected(Code::kInput, name, "at most 1 GiB", "more");
+    if (bytes.size() > most) {
+      const std::string limit = most == kMostInput ? "1 GiB" : fmt::format("{} bytes", most);
+      return Status::Expected(Code::kInput, name, "at most " + limit, "more");
+    }
     if (n < 0 && errno != EINTR) {
       return Status::Expected(Code::kInput, name, "a readable file", std::strerror(errno));
     }

@@ -26,8 +26,7 @@ Result<Profile> ReadProfile(const std::string& path) {
   const auto bad = [&](std::string_view expected, std::string_view found) {
     return Status::Expected(Code::kInput, path, expected, found);
   };
-  BALLAST_ASSIGN_OR_RETURN(const std::string bytes, ReadAll(path));
-  if (bytes.size() > kMostProfile) return bad("a profile", std::to_string(bytes.size()) + " bytes");
+  BALLAST_ASSIGN_OR_RETURN(const std::string bytes, ReadAll(path, kMostProfile));
   const json document = json::parse(bytes, nullptr, false);
   try {
     if (!document.is_object() || document.at("ballast_profile") != kProfileVersion) {

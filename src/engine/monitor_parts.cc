@@ -36,8 +36,9 @@ void SinkPart::Add(float share, int64_t tokens) {
   learnt_ += tokens;
 }
 
-bool SinkPart::MayImport(const State& s) {
-  return s.recent >= 0 && s.recent <= 1.01F && s.usual >= 0 && s.usual <= 1.01F && s.learnt >= 0;
+Level SinkPart::level() const {
+  if (!judges()) return Level::kNone;
+  return recent_ < kAlarm * usual_ ? Level::kFull : recent_ < kSuspect * usual_ ? Level::kHalf : Level::kNone;
 }
 
 void EntropyPart::Add(float entropy, int64_t tokens, bool learn) {
@@ -53,16 +54,6 @@ Level EntropyPart::level() const {
   if (!judges()) return Level::kNone;
   const float above = recent_ - usual_;
   return above > kAlarm ? Level::kFull : above > kSuspect ? Level::kHalf : Level::kNone;
-}
-
-bool EntropyPart::MayImport(const State& s) {
-  constexpr float kMost = 64;  // nats: more than any vocabulary has
-  return s.recent >= 0 && s.recent <= kMost && s.usual >= 0 && s.usual <= kMost && s.learnt >= 0;
-}
-
-Level SinkPart::level() const {
-  if (!judges()) return Level::kNone;
-  return recent_ < kAlarm * usual_ ? Level::kFull : recent_ < kSuspect * usual_ ? Level::kHalf : Level::kNone;
 }
 
 }  // namespace ballast

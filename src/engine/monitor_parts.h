@@ -44,9 +44,32 @@ class RepetitionPart {
   }
 };
 
+// What the parts have in common that compare a mean over the newest tokens with what was usual.
+class AgainstUsual {
+ public:
+  float recent() const { return recent_; }
+  float usual() const { return usual_; }
+
+  struct State {
+    float recent = 0, usual = 0;
+    int64_t learnt = 0;
+  };
+  State state() const { return {recent_, usual_, learnt_}; }
+  void Import(const State& s) { recent_ = s.recent, usual_ = s.usual, learnt_ = s.learnt; }
+  // As if all had been as usual.
+  void Forgive() { recent_ = usual_; }
+
+ protected:
+  static bool Within(const State& s, float most) {
+    return s.recent >= 0 && s.recent <= most && s.usual >= 0 && s.usual <= most && s.learnt >= 0;
+  }
+  float recent_ = 0, usual_ = 0;
+  int64_t learnt_ = 0;  // tokens
+};
+
 // Attention that rests on the stream's first tokens, against what it used to be. `share` is the mean softmax
 // share over all heads of the layers that see the whole stream.
-class SinkPart {
+class SinkPart : public AgainstUsual {
  public:
   static constexpr float kMemory = 32;        // tokens, of the recent mean
   static constexpr float kLongMemory = 2048;  // tokens, of the usual mean
@@ -58,28 +81,13 @@ class SinkPart {
   void Add(float share, int64_t tokens);
   Level level() const;
   bool judges() const { return learnt_ >= kLearn && usual_ >= kLeast; }
-  float recent() const { return recent_; }
-  float usual() const { return usual_; }
-
-  struct State {
-    float recent = 0, usual = 0;
-    int64_t learnt = 0;
-  };
-  State state() const { return {recent_, usual_, learnt_}; }
-  static bool MayImport(const State& s);
-  void Import(const State& s) { recent_ = s.recent, usual_ = s.usual, learnt_ = s.learnt; }
-  // As if all had been as usual.
-  void Forgive() { recent_ = usual_; }
-
- private:
-  float recent_ = 0, usual_ = 0;
-  int64_t learnt_ = 0;  // tokens
+  static bool MayImport(const State& s) { return Within(s, 1.01F); }  // a share, rounded
 };
 
 // Entropy of the model's distribution in nats, the mean over the newest tokens against what was usual. Text
 // that makes no sense to the model any more has nothing to predict: when a stream falls out of distribution
 // for another reason than its sinks, such as a cache beyond the trained length, its entropy rises and stays.
-class EntropyPart {
+class EntropyPart : public AgainstUsual {
  public:
   static constexpr float kMemory = 256;                   // tokens, of the recent mean
   static constexpr float kLongMemory = 4096;              // tokens, of the usual mean
@@ -90,21 +98,7 @@ class EntropyPart {
   void Add(float entropy, int64_t tokens, bool learn);
   Level level() const;
   bool judges() const { return learnt_ >= kLearn; }
-  float recent() const { return recent_; }
-  float usual() const { return usual_; }
-
-  struct State {
-    float recent = 0, usual = 0;
-    int64_t learnt = 0;
-  };
-  State state() const { return {recent_, usual_, learnt_}; }
-  static bool MayImport(const State& s);
-  void Import(const State& s) { recent_ = s.recent, usual_ = s.usual, learnt_ = s.learnt; }
-  void Forgive() { recent_ = usual_; }
-
- private:
-  float recent_ = 0, usual_ = 0;
-  int64_t learnt_ = 0;
+  static bool MayImport(const State& s) { return Within(s, 64); }  // nats: no vocabulary has more
 };
 
 }  // namespace ballast

@@ -12,6 +12,7 @@ constexpr double kUnusual = 6;  // bits of score
 constexpr int64_t kBeginning = 5;  // lines of a run that count in full
 constexpr int64_t kQuiet = 4;      // other lines that end a run
 constexpr double kFollowing = 0.5;
+constexpr int64_t kHabit = 10;  // earlier lines like it: no news any more
 constexpr double kLeastDeviation = 0.5;
 constexpr double kGaussian = 1.4826;  // standard deviations in a median absolute deviation
 
@@ -65,7 +66,8 @@ Judgement NoveltyJudge::Judge(std::string_view line, const LineSurprise& surpris
   const uint64_t hash = TemplateHash(line);
   Judgement j;
   j.seen = templates_.Find(hash).count;
-  j.words = words_.Judge(line);
+  const WordModel::Verdict words = words_.Judge(line);
+  j.words = words.cost;
   j.surprise = surprise.text_tokens > 0 ? surprise.text_bits / static_cast<double>(surprise.text_tokens) : 0;
   Recent recent;
   recent.measures = {-static_cast<double>(j.seen), j.words, j.surprise};
@@ -79,7 +81,9 @@ Judgement NoveltyJudge::Judge(std::string_view line, const LineSurprise& surpris
   }
   j.score = Discount(score);
   j.z = Z(j.score);
-  j.alarm = !exempt && j.score >= options_.threshold && lines() >= options_.warm_up;
+  // Rare things that come again and again stay rare; new they are no more.
+  const bool habit = j.seen >= kHabit && words.fewest >= kHabit;
+  j.alarm = !exempt && !habit && j.score >= options_.threshold && lines() >= options_.warm_up;
   recent.score = j.score;
   recent_.push_back(recent);
   if (recent_.size() > kNormalLines) recent_.pop_front();

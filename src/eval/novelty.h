@@ -7,8 +7,10 @@
 // Each is turned into bits of evidence by the log's own newest lines, -log2 of the share of them that were as
 // unusual, so that a measure which is noisy on this log says little; the score is their sum, the model's
 // weighted by half. After five unusual lines in a row, what follows belongs to what they began and counts
-// half. Thread safety: one thread. Invariants: 1. a line is judged by what came before it only. 2. memory is
-// bounded. 3. the same lines in the same order give the same judgements.
+// half. A line whose template, and every word of it that is unusual, came ten times before is no alarm: the
+// score tells how rare it is, and rare things that come again and again are not new. Thread safety: one
+// thread. Invariants: 1. a line is judged by what came before it only. 2. memory is bounded. 3. the same
+// lines in the same order give the same judgements.
 #ifndef BALLAST_EVAL_NOVELTY_H_
 #define BALLAST_EVAL_NOVELTY_H_
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "eval/log_template.h"
@@ -32,38 +33,40 @@ enum : uint64_t { kNone = 1, kOne = 2, kTwo = 3, kNumber = 4, kWord = 5 };
 
 }  // namespace
 
-// `any`: also when it was seen less than kLeast times.
-double WordModel::Cost(uint64_t context, uint64_t word, bool any, bool* known) const {
+// Nothing of a context seen less than kLeast times, unless `any`.
+std::optional<WordModel::Word> WordModel::Cost(uint64_t context, uint64_t word, bool any) const {
   const auto found = contexts_.find(context);
   const Context c = found == contexts_.end() ? Context{} : found->second;
-  *known = any || c.words >= kLeast;
-  if (!*known) return 0;
-  if (c.words == 0) return 1;
+  if (!any && c.words < kLeast) return std::nullopt;
+  if (c.words == 0) return Word{.cost = 1, .count = 0};
   const auto pair = pairs_.find(Join(kWord, context, word));
   const int64_t count = pair == pairs_.end() ? 0 : pair->second.count;
-  return std::log2(static_cast<double>(c.words + c.different) /
-                   static_cast<double>(std::max({count, c.different, int64_t{1}})));
+  const auto likely = static_cast<double>(std::max({count, c.different, int64_t{1}}));
+  return Word{.cost = std::log2(static_cast<double>(c.words + c.different) / likely), .count = count};
 }
 
-double WordModel::Judge(std::string_view line) {
+WordModel::Verdict WordModel::Judge(std::string_view line) {
   const uint64_t number = Hash("#");
   uint64_t before = Hash("^"), last = before;  // the two words before
-  double worst = 0;
+  Verdict verdict{.cost = 0, .fewest = std::numeric_limits<int64_t>::max()};
+  const auto hear = [&](const std::optional<Word>& heard) {
+    if (!heard) return;
+    verdict.cost = std::max(verdict.cost, heard->cost);
+    if (heard->cost >= kNotable) verdict.fewest = std::min(verdict.fewest, heard->count);
+  };
   seen_.clear();
   const auto judge = [&](std::string_view part, bool masked, bool code) {
     const uint64_t word = masked ? number : Hash(part);
     const uint64_t two = Join(kTwo, before, last), one = Join(kOne, last, 0), none = Join(kNone, 0, 0);
-    bool known = false;
-    double cost = 0;
+    std::optional<Word> heard;
     for (const uint64_t context : {two, one, none}) {
-      if (!known) cost = Cost(context, word, context == none, &known);
+      if (!heard) heard = Cost(context, word, context == none);
       seen_.emplace_back(context, word);
     }
-    worst = std::max(worst, cost);
+    hear(heard);
     if (code) {
       const uint64_t context = Join(kNumber, before, last);
-      cost = Cost(context, Hash(part), false, &known);
-      if (known) worst = std::max(worst, cost);
+      hear(Cost(context, Hash(part), false));
       seen_.emplace_back(context, Hash(part));
     }
     before = std::exchange(last, word);
@@ -76,7 +79,7 @@ double WordModel::Judge(std::string_view line) {
   ++lines_;
   for (const auto& [context, word] : seen_) Learn(context, word);
   if (pairs_.size() > kMostPairs) Forget();
-  return worst;
+  return verdict;
 }
 
 void WordModel::Learn(uint64_t context, uint64_t word) {

@@ -12,6 +12,7 @@
 #define BALLAST_EVAL_WORD_MODEL_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -23,6 +24,7 @@ class WordModel {
  public:
   static constexpr size_t kMostPairs = 1 << 18;
   static constexpr int64_t kLeast = 3;
+  static constexpr double kNotable = 3;
 
   // A trivially copyable record, saved as it is.
   struct Pair {
@@ -32,8 +34,12 @@ class WordModel {
     int64_t last = 0;  // line in which it was seen last
   };
 
-  // The cost in bits of the line's most unusual word; then the line is learnt.
-  double Judge(std::string_view line);
+  struct Verdict {
+    double cost = 0;     // in bits, of the line's most unusual word
+    int64_t fewest = 0;  // how often that of its words of kNotable bits came in its place which came least
+  };
+  // Then the line is learnt.
+  Verdict Judge(std::string_view line);
 
   int64_t lines() const { return lines_; }
   std::vector<Pair> Pairs() const;  // by key
@@ -44,7 +50,11 @@ class WordModel {
     int64_t words = 0;      // n
     int64_t different = 0;  // k
   };
-  double Cost(uint64_t context, uint64_t word, bool any, bool* known) const;
+  struct Word {
+    double cost = 0;
+    int64_t count = 0;
+  };
+  std::optional<Word> Cost(uint64_t context, uint64_t word, bool any) const;
   void Learn(uint64_t context, uint64_t word);
   void Forget();
 

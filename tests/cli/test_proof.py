@@ -282,6 +282,11 @@ class TestCalibrate:
         for word in words:
             assert word in outcome.err
 
+    def test_of_a_profile_without_end_only_a_megabyte_is_read(self, tiny):
+        outcome = ballast("run", "-m", tiny, "-p", "abc", "-n", 1, "--profile", "/dev/zero")
+        assert outcome.code == 0
+        assert outcome.err == "ballast: warning: profile ignored: /dev/zero: expected at most 1048576 bytes, found more\n"
+
     def test_refused(self, tiny, text, tmp_path):
         refused(ballast("run", "-m", tiny, "-p", "a", "--profile", tmp_path / "none.json"), 4, "none.json")
         args = ("calibrate", "-m", tiny, "-f", text, "--no-profile")

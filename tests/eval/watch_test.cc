@@ -75,19 +75,19 @@ TEST(WordModel, AWordIsUnusualWhereFewOthersCome) {
     model.Judge("user " + std::string(1, static_cast<char>('a' + i % 26)) + "x" +
                 std::string(1, 'a' + i / 26) + " logged in, code 200");
   }
-  const double ordinary = model.Judge("user zzz logged in, code 200");
+  const double ordinary = model.Judge("user zzz logged in, code 200").cost;
   EXPECT_LT(ordinary, 4) << "ever new users come";
-  EXPECT_GT(model.Judge("user axa logged in, code 503"), 6) << "never another code";
-  EXPECT_GT(model.Judge("user axa logged out, code 200"), 6);
-  EXPECT_LT(model.Judge("user axa logged in, code 200"), 2);
+  EXPECT_GT(model.Judge("user axa logged in, code 503").cost, 6) << "never another code";
+  EXPECT_GT(model.Judge("user axa logged out, code 200").cost, 6);
+  EXPECT_LT(model.Judge("user axa logged in, code 200").cost, 2);
 }
 
 TEST(WordModel, TheHourThatStrikesIsNotUnusual) {
   WordModel model;
   double worst = 0;
   for (int i = 0; i < 200; ++i)
-    worst = model.Judge("Nov 30 11:" + std::to_string(10 + i % 50) + " host app: ok");
-  EXPECT_NEAR(model.Judge("Dec 1 00:00 host app: ok"), worst, 0.1);
+    worst = model.Judge("Nov 30 11:" + std::to_string(10 + i % 50) + " host app: ok").cost;
+  EXPECT_NEAR(model.Judge("Dec 1 00:00 host app: ok").cost, worst, 0.1);
 }
 
 TEST(WordModel, ItStaysBounded) {
@@ -124,6 +124,19 @@ TEST(NoveltyJudge, OnlyTheBeginningOfARunCountsInFull) {
   for (int i = 0; i < 10; ++i) judge.Judge("GET /item/" + std::to_string(i), Surprise(1), false);
   EXPECT_TRUE(judge.Judge("panic", Surprise(20), false).alarm) << "another event";
   EXPECT_FALSE(judge.Judge("panic again", Surprise(20), true).alarm) << "marked as normal";
+}
+
+TEST(NoveltyJudge, WhatComesAgainAndAgainIsNoNewsHoweverRare) {
+  NoveltyJudge judge({});
+  int alarms = 0;
+  for (int i = 0; i < 4000; ++i) {
+    judge.Judge("GET /item/" + std::to_string(i) + " 200", Surprise(1), false);
+    if (i % 100 == 99) alarms += judge.Judge("health check of /status 200", Surprise(9), false).alarm;
+  }
+  EXPECT_GE(alarms, 5) << "at first it is new";
+  EXPECT_LE(alarms, 10);
+  EXPECT_TRUE(judge.Judge("health check of /status 503", Surprise(9), false).alarm) << "never this code";
+  EXPECT_TRUE(judge.Judge("health check of /other 200", Surprise(9), false).alarm) << "never this word";
 }
 
 TEST(NoveltyJudge, NoAlarmBeforeItKnowsTheLog) {

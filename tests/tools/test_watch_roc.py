@@ -23,13 +23,14 @@ def result(offset, score, seen, alarm=False):
 
 
 def test_positive_are_the_labelled_offsets_and_events_are_no_lines():
-    labels = {"log": "x", "faults": [{"first": [10, 20]}, {"first": [40]}]}
+    labels = {"log": "x", "faults": [{"first": [10, 20], "begin": 10, "end": 35}, {"first": [40], "begin": 38, "end": 50}]}
     results = [result(0, 1, 0), {"event": "rotated", "offset": 5}, result(10, 9, 0, True), result(20, 8, 1),
-               result(30, 2, 9, True), result(40, 1, 9)]
+               result(30, 2, 9, True), result(35, 7, 0, True), result(40, 1, 9)]
     found = watch_roc.measure(labels, results)
-    assert found["lines"] == 5 and found["positive"] == 3
-    assert found["auc"]["watch score"] == pytest.approx((2 + 2 + 0.5) / 6)
-    assert found["alarms"] == 2 and found["alarms on labelled lines"] == 1 and found["faults alarmed"] == 1
+    assert found["lines"] == 6 and found["positive"] == 3
+    assert found["auc"]["watch score"] == pytest.approx((3 + 3 + 0.5) / 9)
+    assert found["alarms"] == 3 and found["alarms on labelled lines"] == 1 and found["faults alarmed"] == 1
+    assert [r["offset"] for r in found["outside"]] == [35]
 
 
 def test_results_of_another_log_are_refused():

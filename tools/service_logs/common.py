@@ -100,7 +100,7 @@ class Service:
         if not matching:
             print(f"  {self.name}: {kind} left no line in the log; not counted")
             return
-        self.faults.append({"kind": kind, "lines": len(matching), "first": matching[:FIRST]})
+        self.faults.append({"kind": kind, "lines": len(matching), "first": matching[:FIRST], "begin": begin, "end": at})
 
     def run(self, lines, rounds_of_faults, out):
         everything = self.kinds() + [("corrupted line", self.corrupt, rb"^2026-.* ok\n?")]
