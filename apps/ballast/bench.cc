@@ -72,6 +72,7 @@ Status CheckFlags(const BenchFlags& flags) {
 struct Machine {
   double bandwidth = 0;      // bytes per second
   double multiply_adds = 0;  // per second
+  Pauses pauses;
 };
 
 // Which share of the machine's limit a result reaches: of its memory bandwidth for one stream (weights and
@@ -110,6 +111,10 @@ class Table {
                                    loaded_.pool->threads(), machine_.bandwidth / 1e9);
     if (machine_.multiply_adds > 0)
       text += fmt::format(", {:.0f} GOP/s of bytes", 2 * machine_.multiply_adds / 1e9);
+    if (machine_.pauses.per_second > 0) {
+      text += fmt::format("; pauses of 1 ms and more that others cause: {:.1f} per second, at most {:.0f} ms",
+                          machine_.pauses.per_second, machine_.pauses.longest_ms);
+    }
     text += fmt::format("\n{}, weights {}\n\n", loaded_.model->config().name,
                         Bytes(static_cast<double>(loaded_.model->weight_bytes())));
     text += fmt::format("{:<28} {:>10} {:>19} {:>8} {:>8} {:>8} {:>7}\n", "", "tokens/s", "min - max",
@@ -152,6 +157,8 @@ class Table {
          {"memory_bandwidth_gb_s", machine_.bandwidth / 1e9},
          {"integer_peak_gop_s",
           machine_.multiply_adds > 0 ? nlohmann::json(2 * machine_.multiply_adds / 1e9) : nlohmann::json()},
+         {"pauses_per_second", machine_.pauses.per_second},
+         {"longest_pause_ms", machine_.pauses.longest_ms},
          {"weight_bytes", loaded_.model->weight_bytes()},
          {"results", results_}});
   }
@@ -231,7 +238,8 @@ int RunBench(BenchFlags& flags) {
   if (!options.ok()) return Fail(options.status());
   Result<Loaded> loaded = LoadModel(flags.common);
   if (!loaded.ok()) return Fail(loaded.status());
-  const Machine machine{MeasureReadBandwidth(*loaded->pool), MeasureByteMultiplyAdds(*loaded->pool)};
+  const Machine machine{MeasureReadBandwidth(*loaded->pool), MeasureByteMultiplyAdds(*loaded->pool),
+                        MeasurePauses(*loaded->pool)};
   Table table(flags.common.json, *loaded, machine);
   Status status = table.Head();
   if (status.ok()) status = RunTests(flags, *loaded, *options, table);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "base/mmap.h"
 
@@ -134,6 +135,30 @@ double MeasureByteMultiplyAdds(ThreadPool& pool) {
     if (sum == 1) keep = static_cast<uint64_t>(sum);
   });
   return static_cast<double>(kRounds * per_round) * pool.threads() / seconds;
+}
+
+Pauses MeasurePauses(ThreadPool& pool) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kLongest = std::chrono::seconds(1);
+  std::vector<Pauses> found(static_cast<size_t>(pool.threads()));
+  pool.Run([&](int worker) {
+    Pauses mine;
+    const Clock::time_point begin = Clock::now();
+    for (Clock::time_point last = begin; last - begin < kLongest;) {
+      const Clock::time_point now = Clock::now();
+      const double ms = std::chrono::duration<double, std::milli>(now - last).count();
+      if (ms >= 1) mine.per_second += 1;
+      mine.longest_ms = std::max(mine.longest_ms, ms);
+      last = now;
+    }
+    found[static_cast<size_t>(worker)] = mine;
+  });
+  Pauses all;
+  for (const Pauses& one : found) {
+    all.per_second += one.per_second / static_cast<double>(found.size());
+    all.longest_ms = std::max(all.longest_ms, one.longest_ms);
+  }
+  return all;
 }
 
 }  // namespace ballast

@@ -1,5 +1,5 @@
 // What this machine can do at most: the limits that every measured speed is held against.
-// Thread safety: the pool's caller. Each call takes some tenths of a second.
+// Thread safety: the pool's caller. Each call takes up to a second.
 #ifndef BALLAST_KERNELS_MACHINE_H_
 #define BALLAST_KERNELS_MACHINE_H_
 
@@ -15,6 +15,14 @@ double MeasureReadBandwidth(ThreadPool& pool);
 // in registers, by the instructions that the matrix product uses on this instruction set. 0: not known for
 // it.
 double MeasureByteMultiplyAdds(ThreadPool& pool);
+
+// Pauses of 1 ms and more per second and thread in which all threads do nothing but read the clock, for a
+// second: what others (programs, the host of a virtual machine) take away. Latencies cannot be steadier.
+struct Pauses {
+  double per_second = 0;  // mean over the threads
+  double longest_ms = 0;
+};
+Pauses MeasurePauses(ThreadPool& pool);
 
 }  // namespace ballast
 

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <map>
-#include <regex>
 #include <string>
 #include <utility>
 
@@ -105,12 +105,15 @@ TEST(Curves, LabelsKeepOutOfEachOthersWay) {
   }
   plot.marks = {{100, "cache of 128 full"}, {150, "trained length"}, {900, "far away"}};
   const std::string svg = RenderCurves(plot);
-  std::smatch match;
   std::map<std::string, std::pair<double, double>> places;  // label -> x, y
-  const std::regex text(
-      "<text class=\"[a-z ]*\" x=\"([0-9.]+)\" y=\"([0-9.]+)\" text-anchor=\"start\">([^<]*)<");
-  for (std::sregex_iterator it(svg.begin(), svg.end(), text), end; it != end; ++it) {
-    places[(*it)[3]] = {std::stod((*it)[1]), std::stod((*it)[2])};
+  for (size_t at = svg.find("<text "); at != std::string::npos; at = svg.find("<text ", at + 1)) {
+    double x = 0, y = 0;
+    char label[80];
+    if (std::sscanf(svg.c_str() + at,
+                    "<text class=\"%*[a-z ]\" x=\"%lf\" y=\"%lf\" text-anchor=\"start\">%79[^<]<", &x, &y,
+                    label) == 3) {
+      places[label] = {x, y};
+    }
   }
   for (const CurvePlot::Curve& curve : plot.curves) {
     EXPECT_LT(places[curve.label].first + 6.4 * static_cast<double>(curve.label.size()), 860) << curve.label;
