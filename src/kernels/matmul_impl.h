@@ -4,14 +4,19 @@
 // columns of each of the 16 rows and one dot instruction feeds 16 outputs. A panel is cols / 32 blocks, one
 // after another, so that decode reads memory as one stream; each block is
 //   codes   (group of 4 columns, row, column in group), unsigned: code + zero.
-//           8 bits: 8 groups of 64 bytes. 4 bits: 4 groups of 64 bytes; low nibbles are columns 0..15 of the
-//           block, high nibbles columns 16..31.
-//   scales  (sub-block, row), f16 where the format stores f16, else f32
+//           8 bits: 8 groups of 64 bytes. Fewer: 4 groups of 64 bytes with the low 4 bits; low nibbles are
+//           columns 0..15 of the block, high nibbles columns 16..31. Then the fifth bits (5 bits: one group,
+//           bit g belongs to group g) or the fifth and sixth (6 bits: two groups of four 2-bit fields each).
+//   scales  (sub-block, row), f16
 //   offsets (sub-block, row), likewise; absent without has_offset
-// A panel is padded to 64 bytes; rows beyond the matrix are zeros.
+// K types multiply an f16 by a small integer, which f16 cannot hold exactly. Their scales and offsets are
+// rounded to f16 in units of a power of two per row, with which their panels end: (row), f32. That is 2^-11
+// of a scale at most, far below what rounding activations to bytes costs, and saves a sixth of the bytes. A
+// panel is padded to 64 bytes; rows beyond the matrix are zeros.
 //
 // Arithmetic (the definition all instruction sets share), for block b, sub-blocks s, activation scale a:
 //   t = sum_s scale[s] * int_dot[s] + offset[s] * int_sum[s];   y += a[b] * t        (float, b ascending)
+// and at the end y *= unit.
 #ifndef BALLAST_KERNELS_MATMUL_IMPL_H_
 #define BALLAST_KERNELS_MATMUL_IMPL_H_
 
@@ -56,24 +61,49 @@ class AlignedBytes {
 };
 
 struct PanelForm {
-  int bits = 0;  // 4 or 8
+  int bits = 0;  // 4, 5, 6 or 8
   int sub = 0;   // columns per scale: 16 or 32
   int zero = 0;  // stored = code + zero; 0 or a power of two
   bool offset = false;
-  bool half = false;  // scales and offsets are f16
+  bool unit = false;  // scales and offsets are in units of their row
 
+  bool operator==(const PanelForm&) const = default;
   constexpr int subs() const { return kBlockCols / sub; }
   constexpr int64_t code_bytes() const { return kPanelRows * kBlockCols * bits / 8; }
-  constexpr int64_t scale_bytes() const { return subs() * kPanelRows * (half ? 2 : 4); }
+  constexpr int64_t scale_bytes() const { return subs() * kPanelRows * 2; }
   constexpr int64_t block_bytes() const { return code_bytes() + scale_bytes() * (offset ? 2 : 1); }
-  constexpr int64_t panel_bytes(int64_t blocks) const { return RoundUp(blocks * block_bytes(), 64); }
+  constexpr int64_t panel_bytes(int64_t blocks) const {
+    return RoundUp(blocks * block_bytes() + (unit ? kPanelRows * 4 : 0), 64);
+  }
 };
 
-// K types multiply an f16 by a small integer, which f16 cannot hold exactly. REQUIRES: IsQuantized(type).
+// REQUIRES: IsQuantized(type).
 constexpr PanelForm FormOf(DType type) {
   const CodeInfo codes = CodesOf(type);
-  const bool nibble = codes.max_code - codes.min_code < 16;
-  return {nibble ? 4 : 8, codes.sub, -codes.min_code, codes.has_offset, Info(type).block_elements == 32};
+  const int largest = codes.max_code - codes.min_code;
+  const int bits = largest < 16 ? 4 : largest < 32 ? 5 : largest < 64 ? 6 : 8;
+  return {bits, codes.sub, -codes.min_code, codes.has_offset, Info(type).block_elements == 256};
+}
+
+// Where a block keeps the four codes of `group` (their low bits) and, with 5 or 6 bits, their high bits.
+constexpr int64_t LowAt(const PanelForm& form, int group, int row) {
+  return ((form.bits == 8 ? group : group % 4) * kPanelRows + row) * 4;
+}
+constexpr int64_t HighAt(const PanelForm& form, int group, int row) {
+  return ((4 + group * (form.bits - 4) / 8) * kPanelRows + row) * 4;
+}
+constexpr int HighShift(const PanelForm& form, int group) { return group * (form.bits - 4) % 8; }
+
+// What the block stores for one column: its code + zero.
+constexpr int StoredCode(const PanelForm& form, const uint8_t* block, int row, int column) {
+  const int group = column / 4, at = column % 4;
+  const int low = block[LowAt(form, group, row) + at];
+  if (form.bits == 8) return low;
+  const int nibble = group < 4 ? low & 15 : low >> 4;
+  if (form.bits == 4) return nibble;
+  const int high =
+      block[HighAt(form, group, row) + at] >> HighShift(form, group) & ((1 << (form.bits - 4)) - 1);
+  return nibble | high << 4;
 }
 
 struct Weights::Impl {

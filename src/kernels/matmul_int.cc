@@ -30,12 +30,12 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // A PanelForm as a type.
-template <int bits, int sub, int zero, bool offset, bool half>
+template <int bits, int sub, int zero, bool offset, bool unit>
 struct Form {
   static constexpr int kBits = bits, kSub = sub, kZero = zero;
-  static constexpr bool kOffset = offset, kHalf = half;
+  static constexpr bool kOffset = offset, kUnit = unit;
   static constexpr int kSubs = kBlockCols / sub;
-  static constexpr PanelForm kForm = {bits, sub, zero, offset, half};
+  static constexpr PanelForm kForm = {bits, sub, zero, offset, unit};
   static constexpr int64_t kCodes = kForm.code_bytes(), kScales = kForm.scale_bytes();
   static constexpr int64_t kBlock = kForm.block_bytes();
   static constexpr int kZeroShift = zero == 128 ? 7 : zero == 32 ? 5 : zero == 16 ? 4 : zero == 8 ? 3 : 2;
@@ -147,14 +147,41 @@ struct Dots {
   }
 };
 
-template <class F>
 HWY_INLINE VF LoadScale(const uint8_t* base, int64_t index) {
-  if constexpr (F::kHalf) {
-    const hn::Rebind<hwy::float16_t, DF> dh;
-    return hn::PromoteTo(DF(), hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(base) + index));
-  } else {
-    return hn::LoadU(DF(), reinterpret_cast<const float*>(base) + index);
+  const hn::Rebind<hwy::float16_t, DF> dh;
+  return hn::PromoteTo(DF(), hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(base) + index));
+}
+
+// Bits [shift, ..) of every byte to bit 4; what else a byte then holds is for the caller to mask.
+HWY_INLINE VU8 ToFifthBit(VU8 v, int shift) {
+  const auto wide = hn::BitCast(DU16(), v);
+  switch (shift) {
+    case 0:
+      return hn::BitCast(DU8(), hn::ShiftLeft<4>(wide));
+    case 1:
+      return hn::BitCast(DU8(), hn::ShiftLeft<3>(wide));
+    case 2:
+      return hn::BitCast(DU8(), hn::ShiftLeft<2>(wide));
+    case 3:
+      return hn::BitCast(DU8(), hn::ShiftLeft<1>(wide));
+    case 4:
+      return v;
+    case 5:
+      return hn::BitCast(DU8(), hn::ShiftRight<1>(wide));
+    case 6:
+      return hn::BitCast(DU8(), hn::ShiftRight<2>(wide));
+    default:
+      return hn::BitCast(DU8(), hn::ShiftRight<3>(wide));
   }
+}
+
+// `nibbles` of group g of the block at `panel`, with its fifth and sixth bits added where the form has them.
+template <class F>
+HWY_INLINE VU8 WithHighBits(VU8 nibbles, const uint8_t* panel, int g, int part) {
+  if constexpr (F::kBits == 4) return nibbles;
+  const VU8 high = hn::LoadU(DU8(), panel + HighAt(F::kForm, g, part * kLanes));
+  const VU8 mask = hn::Set(DU8(), F::kBits == 5 ? uint8_t{0x10} : uint8_t{0x30});
+  return hn::Or(nibbles, hn::And(ToFifthBit(high, HighShift(F::kForm, g)), mask));
 }
 
 // One vector of outputs (`part` of the panel) for rows [first, first + NR) of a tile of n rows.
@@ -184,12 +211,13 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
       for (int64_t i = 0; i < F::kBlock; i += 64) hwy::Prefetch(panel + kAhead + i);
     }
     BALLAST_UNROLL
-    for (int g = 0; g < F::kBits; ++g) {
-      const VU8 raw = hn::LoadU(DU8(), panel + (g * kPanelRows + part * kLanes) * 4);
-      if constexpr (F::kBits == 4) {
+    for (int g = 0; g < (F::kBits == 8 ? 8 : 4); ++g) {
+      const VU8 raw = hn::LoadU(DU8(), panel + LowAt(F::kForm, g, part * kLanes));
+      if constexpr (F::kBits != 8) {
         const VU8 mask = hn::Set(DU8(), uint8_t{15});
-        const VU8 low = hn::And(raw, mask);
-        const VU8 high = hn::And(hn::BitCast(DU8(), hn::ShiftRight<4>(hn::BitCast(DU16(), raw))), mask);
+        const VU8 upper = hn::BitCast(DU8(), hn::ShiftRight<4>(hn::BitCast(DU16(), raw)));
+        const VU8 low = WithHighBits<F>(hn::And(raw, mask), panel, g, part);
+        const VU8 high = WithHighBits<F>(hn::And(upper, mask), panel, g + 4, part);
         BALLAST_UNROLL
         for (int r = 0; r < NR; ++r) {
           const int8_t* x4 = x + r * kBlockCols + g * 4;
@@ -206,8 +234,8 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
     BALLAST_UNROLL
     for (int s = 0; s < kSubs; ++s) {
       const int64_t index = s * kPanelRows + part * kLanes;
-      const VF scale = LoadScale<F>(panel + F::kCodes, index);
-      const VF offset = F::kOffset ? LoadScale<F>(panel + F::kCodes + F::kScales, index) : hn::Zero(DF());
+      const VF scale = LoadScale(panel + F::kCodes, index);
+      const VF offset = F::kOffset ? LoadScale(panel + F::kCodes + F::kScales, index) : hn::Zero(DF());
       BALLAST_UNROLL
       for (int r = 0; r < NR; ++r) {
         const VF value = hn::ConvertTo(DF(), D::Finish(dot[s][r], negated + s * n + r));
@@ -227,6 +255,11 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
     a += n;
     sum += n * kSubs;
     negated += n * kSubs;
+  }
+  if constexpr (F::kUnit) {  // behind the last block
+    const VF unit = hn::LoadU(DF(), reinterpret_cast<const float*>(panel) + part * kLanes);
+    BALLAST_UNROLL
+    for (int r = 0; r < NR; ++r) acc[r] = hn::Mul(acc[r], unit);
   }
   BALLAST_UNROLL
   for (int r = 0; r < NR; ++r) hn::StoreU(acc[r], DF(), out.y + (first + r) * out.stride + part * kLanes);
@@ -253,8 +286,7 @@ HWY_INLINE void PanelTimesTile(const uint8_t* panel, int64_t blocks, const Quant
 
 #else  // BALLAST_VECTOR_DOT
 
-HWY_INLINE float ScaleAt(bool half, const uint8_t* base, int64_t index) {
-  if (!half) return reinterpret_cast<const float*>(base)[index];
+HWY_INLINE float ScaleAt(const uint8_t* base, int64_t index) {
   return F16ToF32(reinterpret_cast<const uint16_t*>(base)[index]);
 }
 
@@ -272,21 +304,17 @@ HWY_NOINLINE void PanelTimesTile(const uint8_t* panel, int64_t blocks, const Qua
       const int8_t* x = tile.codes + (b * n + r) * kBlockCols;
       int32_t dot[2] = {0, 0};
       for (int j = 0; j < kBlockCols; ++j) {
-        const int byte = F::kBits == 4 ? j % 16 : j;
-        const int code = codes[(byte / 4 * kPanelRows + row) * 4 + byte % 4];
-        const int value = F::kBits == 8 ? code : j < 16 ? code & 15 : code >> 4;
-        dot[j / F::kSub] += (value - F::kZero) * x[j];
+        dot[j / F::kSub] += (StoredCode(F::kForm, codes, row, j) - F::kZero) * x[j];
       }
       float t = 0;
       for (int s = 0; s < F::kSubs; ++s) {
         const int64_t index = s * kPanelRows + row;
-        if (F::kOffset) {
-          t += ScaleAt(F::kHalf, scales + F::kScales, index) * sums[(b * F::kSubs + s) * n + r];
-        }
-        t += ScaleAt(F::kHalf, scales, index) * static_cast<float>(dot[s]);
+        if (F::kOffset) t += ScaleAt(scales + F::kScales, index) * sums[(b * F::kSubs + s) * n + r];
+        t += ScaleAt(scales, index) * static_cast<float>(dot[s]);
       }
       acc += tile.scale[b * n + r] * t;
     }
+    if (F::kUnit) acc *= reinterpret_cast<const float*>(panel + blocks * F::kBlock)[row];
     out.y[r * out.stride + row] = acc;
   }
 }
@@ -323,24 +351,20 @@ void MatMulPanelsT(const Weights::Impl& w, const Activations::Impl& x, int64_t b
                    int64_t y_stride) {
   auto run = [&](auto form) {
     using F = decltype(form);
-    const PanelForm& f = w.form;
-    if (f.bits != F::kBits || f.sub != F::kSub || f.zero != F::kZero || f.offset != F::kOffset ||
-        f.half != F::kHalf) {
-      return false;
-    }
+    if (w.form != F::kForm) return false;
     Panels<F>(w, x, begin, end, y, y_stride);
     return true;
   };
-  const bool found = run(Form<4, 32, 8, false, true>()) ||    // Q4_0
-                     run(Form<4, 32, 0, true, true>()) ||     // Q4_1
-                     run(Form<4, 32, 0, true, false>()) ||    // Q4_K
-                     run(Form<8, 32, 16, false, true>()) ||   // Q5_0
-                     run(Form<8, 32, 0, true, true>()) ||     // Q5_1
-                     run(Form<8, 32, 0, true, false>()) ||    // Q5_K
-                     run(Form<8, 32, 128, false, true>()) ||  // Q8_0
-                     run(Form<8, 16, 32, false, false>()) ||  // Q6_K
-                     run(Form<4, 16, 4, false, false>()) ||   // Q3_K
-                     run(Form<4, 16, 0, true, false>());      // Q2_K
+  const bool found = run(Form<4, 32, 8, false, false>()) ||    // Q4_0
+                     run(Form<4, 32, 0, true, false>()) ||     // Q4_1
+                     run(Form<4, 32, 0, true, true>()) ||      // Q4_K
+                     run(Form<5, 32, 16, false, false>()) ||   // Q5_0
+                     run(Form<5, 32, 0, true, false>()) ||     // Q5_1
+                     run(Form<5, 32, 0, true, true>()) ||      // Q5_K
+                     run(Form<8, 32, 128, false, false>()) ||  // Q8_0
+                     run(Form<6, 16, 32, false, true>()) ||    // Q6_K
+                     run(Form<4, 16, 4, false, true>()) ||     // Q3_K
+                     run(Form<4, 16, 0, true, true>());        // Q2_K
   BALLAST_CHECK(found);
 }
 

@@ -1,9 +1,11 @@
 // Stored blocks to panels, once at load. The layout is in matmul_impl.h.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "base/mmap.h"
 #include "kernels/matmul_impl.h"
@@ -13,64 +15,77 @@
 namespace ballast {
 namespace {
 
-void StoreScale(const PanelForm& form, uint8_t* base, int64_t index, float value) {
-  if (form.half) {
-    const uint16_t bits = F32ToF16(value);  // exact: it was an f16
-    std::memcpy(base + index * 2, &bits, sizeof(bits));
-  } else {
-    std::memcpy(base + index * 4, &value, sizeof(value));
-  }
+void StoreScale(uint8_t* base, int64_t index, float value) {
+  const uint16_t bits = F32ToF16(value);
+  std::memcpy(base + index * 2, &bits, sizeof(bits));
+}
+
+float LoadScale(const uint8_t* base, int64_t index) {
+  uint16_t bits;
+  std::memcpy(&bits, base + index * 2, sizeof(bits));
+  return F16ToF32(bits);
 }
 
 // 32 codes of row `row` into the block at `to`.
 void StoreCodes(const PanelForm& form, const int8_t* code, int row, uint8_t* to) {
-  uint8_t bytes[kBlockCols];
-  if (form.bits == 4) {
-    for (int j = 0; j < 16; ++j) {
-      bytes[j] = static_cast<uint8_t>((code[j] + form.zero) | (code[j + 16] + form.zero) << 4);
-    }
-  } else {
-    for (int j = 0; j < kBlockCols; ++j) bytes[j] = static_cast<uint8_t>(code[j] + form.zero);
+  uint8_t stored[kBlockCols];
+  for (int j = 0; j < kBlockCols; ++j) stored[j] = static_cast<uint8_t>(code[j] + form.zero);
+  if (form.bits == 8) {
+    for (int g = 0; g < 8; ++g) std::memcpy(to + LowAt(form, g, row), stored + 4 * g, 4);
+    return;
   }
-  for (int g = 0; g < form.bits; ++g) std::memcpy(to + (g * kPanelRows + row) * 4, bytes + 4 * g, 4);
-}
-
-float LoadScale(const PanelForm& form, const uint8_t* base, int64_t index) {
-  if (form.half) {
-    uint16_t bits;
-    std::memcpy(&bits, base + index * 2, sizeof(bits));
-    return F16ToF32(bits);
-  }
-  float value;
-  std::memcpy(&value, base + index * 4, sizeof(value));
-  return value;
-}
-
-// The inverse of StoreCodes.
-void LoadCodes(const PanelForm& form, const uint8_t* from, int row, int8_t* code) {
-  uint8_t bytes[kBlockCols];
-  for (int g = 0; g < form.bits; ++g) std::memcpy(bytes + 4 * g, from + (g * kPanelRows + row) * 4, 4);
+  uint8_t low[16], high[8] = {};
+  for (int j = 0; j < 16; ++j) low[j] = static_cast<uint8_t>((stored[j] & 15) | stored[j + 16] << 4);
+  for (int g = 0; g < 4; ++g) std::memcpy(to + LowAt(form, g, row), low + 4 * g, 4);
+  if (form.bits == 4) return;
   for (int j = 0; j < kBlockCols; ++j) {
-    const int stored = form.bits == 8 ? bytes[j] : j < 16 ? bytes[j] & 15 : bytes[j - 16] >> 4;
-    code[j] = static_cast<int8_t>(stored - form.zero);
+    const int g = j / 4;
+    high[g * (form.bits - 4) / 8 * 4 + j % 4] |= static_cast<uint8_t>(stored[j] >> 4 << HighShift(form, g));
   }
+  for (int h = 0; h < form.bits - 4; ++h)
+    std::memcpy(to + (4 + h) * kPanelRows * 4 + row * 4, high + 4 * h, 4);
 }
 
-void PackRow(const MatrixView& m, int64_t r, const PanelForm& form, int64_t blocks, uint8_t* panel) {
+// The unit of a row's scales: its largest is then between a half and one.
+float UnitOf(float largest) {
+  if (!(largest > 0) || !std::isfinite(largest)) return 1;
+  int exponent;
+  std::frexp(largest, &exponent);
+  return std::ldexp(1.0f, exponent);
+}
+
+// Row r of the matrix into its panel. `row_blocks` is scratch.
+void PackRow(const MatrixView& m, int64_t r, const PanelForm& form, int64_t blocks,
+             std::vector<BlockCodes>& row_blocks, uint8_t* panel) {
   const DTypeInfo info = Info(m.dtype);
   const int row = static_cast<int>(r % kPanelRows), subs = form.subs();
+  const int chunks = info.block_elements / kBlockCols;
+  row_blocks.resize(static_cast<size_t>(blocks / chunks));
   const uint8_t* src = m.row(r);
-  BlockCodes codes;
-  for (int64_t b = 0; b < blocks; src += info.block_bytes) {
+  float largest = 0;
+  for (BlockCodes& codes : row_blocks) {
     UnpackBlock(m.dtype, src, codes);
-    for (int c = 0; c < info.block_elements / kBlockCols; ++c, ++b) {
-      uint8_t* block = panel + b * form.block_bytes();
+    src += info.block_bytes;
+    if (!form.unit) continue;
+    for (int s = 0; s < chunks * subs; ++s) {
+      largest = std::max({largest, std::abs(codes.scale[s]), std::abs(codes.offset[s])});
+    }
+  }
+  float inverse = 1;
+  if (form.unit) {
+    const float unit = UnitOf(largest);
+    std::memcpy(panel + blocks * form.block_bytes() + row * 4, &unit, sizeof(unit));
+    inverse = 1 / unit;
+  }
+  uint8_t* block = panel;
+  for (const BlockCodes& codes : row_blocks) {
+    for (int c = 0; c < chunks; ++c, block += form.block_bytes()) {
       StoreCodes(form, codes.code + c * kBlockCols, row, block);
       uint8_t* scales = block + form.code_bytes();
       for (int s = 0; s < subs; ++s) {
-        StoreScale(form, scales, s * kPanelRows + row, codes.scale[c * subs + s]);
+        StoreScale(scales, s * kPanelRows + row, codes.scale[c * subs + s] * inverse);
         if (!form.offset) continue;
-        StoreScale(form, scales + form.scale_bytes(), s * kPanelRows + row, codes.offset[c * subs + s]);
+        StoreScale(scales + form.scale_bytes(), s * kPanelRows + row, codes.offset[c * subs + s] * inverse);
       }
     }
   }
@@ -110,11 +125,12 @@ void PackPanels(const MatrixView& m, Weights::Impl& w, ThreadPool& pool) {
   w.bytes = AllocateWeights(panels * w.panel_bytes);
   const int64_t grain = std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(w.panel_bytes, 1));
   pool.For(panels, grain, [&](int64_t begin, int64_t end, int) {
+    std::vector<BlockCodes> row_blocks;
     for (int64_t p = begin; p < end; ++p) {
       uint8_t* panel = w.bytes.get() + p * w.panel_bytes;
       const int64_t stop = std::min((p + 1) * kPanelRows, m.rows);
       if (stop < (p + 1) * kPanelRows) std::memset(panel, 0, static_cast<size_t>(w.panel_bytes));
-      for (int64_t r = p * kPanelRows; r < stop; ++r) PackRow(m, r, w.form, w.blocks, panel);
+      for (int64_t r = p * kPanelRows; r < stop; ++r) PackRow(m, r, w.form, w.blocks, row_blocks, panel);
     }
   });
   w.view.data = nullptr;
@@ -124,14 +140,15 @@ void UnpackPanelRow(const Weights::Impl& w, int64_t r, float* out) {
   const PanelForm& form = w.form;
   const int row = static_cast<int>(r % kPanelRows);
   const uint8_t* block = w.panel(r / kPanelRows);
+  float unit = 1;
+  if (form.unit) std::memcpy(&unit, block + w.blocks * form.block_bytes() + row * 4, sizeof(unit));
   for (int64_t b = 0; b < w.blocks; ++b, block += form.block_bytes()) {
-    int8_t code[kBlockCols];
-    LoadCodes(form, block, row, code);
     const uint8_t* scales = block + form.code_bytes();
     for (int j = 0; j < kBlockCols; ++j) {
       const int64_t at = j / form.sub * kPanelRows + row;
-      const float offset = form.offset ? LoadScale(form, scales + form.scale_bytes(), at) : 0.0f;
-      out[b * kBlockCols + j] = LoadScale(form, scales, at) * static_cast<float>(code[j]) + offset;
+      const float offset = form.offset ? LoadScale(scales + form.scale_bytes(), at) : 0.0f;
+      const int code = StoredCode(form, block, row, j) - form.zero;
+      out[b * kBlockCols + j] = (LoadScale(scales, at) * static_cast<float>(code) + offset) * unit;
     }
   }
 }

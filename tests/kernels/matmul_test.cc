@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/threads.h"
@@ -140,25 +141,50 @@ std::vector<float> Product(const Matrix& m, const std::vector<float>& x, Compute
   return y;
 }
 
+// The weights as they are multiplied. kFast keeps the scales and offsets of K types as f16 in units of a
+// power of two per row, the row's largest in [1/2, 1).
+struct Multiplied {
+  std::vector<float> w;       // (row, column)
+  std::vector<double> parts;  // |scale * code| + |offset|: what float adds up
+};
+
+Multiplied AsMultiplied(const Matrix& m, Compute mode) {
+  Multiplied out;
+  out.w.resize(static_cast<size_t>(m.rows * m.cols));
+  Dequantize(m.type, m.bytes.data(), m.rows * m.cols, out.w.data());
+  for (float w : out.w) out.parts.push_back(std::abs(w));
+  if (!IsQuantized(m.type)) return out;
+  const int n = Info(m.type).block_elements, sub = CodesOf(m.type).sub;
+  const bool rounds = mode == Compute::kFast && n == 256;
+  for (int64_t r = 0; r < m.rows; ++r) {
+    std::vector<BlockCodes> blocks(static_cast<size_t>(m.cols / n));
+    float largest = 0;
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      UnpackBlock(m.type, m.view().row(r) + static_cast<int64_t>(b) * Info(m.type).block_bytes, blocks[b]);
+      for (int s = 0; s < n / sub; ++s)
+        largest = std::max({largest, std::abs(blocks[b].scale[s]), std::abs(blocks[b].offset[s])});
+    }
+    int exponent = 0;
+    std::frexp(largest, &exponent);
+    auto kept = [&](float v) {
+      return rounds ? std::ldexp(F16ToF32(F32ToF16(std::ldexp(v, -exponent))), exponent) : v;
+    };
+    for (int64_t c = 0; c < m.cols; ++c) {
+      const BlockCodes& block = blocks[static_cast<size_t>(c / n)];
+      const int s = static_cast<int>(c % n) / sub;
+      const float part = kept(block.scale[s]) * block.code[c % n], offset = kept(block.offset[s]);
+      const size_t i = static_cast<size_t>(r * m.cols + c);
+      if (rounds) out.w[i] = part + offset;
+      out.parts[i] = std::abs(static_cast<double>(part)) + std::abs(offset);
+    }
+  }
+  return out;
+}
+
 // Compares with the definition; tolerance relative to the sum of magnitudes of the terms that are added.
 void ExpectDefinition(const Matrix& m, const std::vector<float>& x, Compute mode, ThreadPool& pool) {
   const std::vector<float> y = Product(m, x, mode, pool);
-  std::vector<float> w(static_cast<size_t>(m.rows * m.cols));
-  Dequantize(m.type, m.bytes.data(), m.rows * m.cols, w.data());
-  // A weight is scale * code + offset: those two parts are what float adds.
-  std::vector<double> parts(w.size());
-  for (size_t i = 0; i < w.size(); ++i) parts[i] = std::abs(w[i]);
-  if (IsQuantized(m.type)) {
-    const int n = Info(m.type).block_elements, sub = CodesOf(m.type).sub;
-    BlockCodes codes;
-    for (size_t i = 0; i < w.size(); ++i) {
-      const size_t e = i % static_cast<size_t>(n);
-      if (e == 0)
-        UnpackBlock(m.type, m.bytes.data() + i / static_cast<size_t>(n) * Info(m.type).block_bytes, codes);
-      const int s = static_cast<int>(e) / sub;
-      parts[i] = std::abs(static_cast<double>(codes.scale[s]) * codes.code[e]) + std::abs(codes.offset[s]);
-    }
-  }
+  const auto [w, parts] = AsMultiplied(m, mode);
   const std::vector<double> seen = AsSeen(x, mode, m.type);
   for (size_t r = 0; r < x.size() / static_cast<size_t>(m.cols); ++r) {
     for (size_t o = 0; o < static_cast<size_t>(m.rows); ++o) {
@@ -368,10 +394,11 @@ TEST(Weights, RowsComeBackAsTheyWereStored) {
     const Matrix m = RandomMatrix(type, 20, 512, 53);
     for (Compute mode : kModes) {
       const Weights w = Weights::Pack(m.view(), mode, pool);
+      const std::vector<float> all = AsMultiplied(m, mode).w;
       EXPECT_EQ(w.dtype(), type);
       for (int64_t r : {0, 1, 15, 16, 19}) {
-        std::vector<float> want(512), row(512, NAN);
-        Dequantize(type, m.view().row(r), 512, want.data());
+        const std::vector<float> want(all.begin() + r * 512, all.begin() + (r + 1) * 512);
+        std::vector<float> row(512, NAN);
         w.Row(r, row.data());
         float most = 0;
         for (float v : want) most = std::max(most, std::abs(v));
@@ -386,11 +413,20 @@ TEST(Weights, RowsComeBackAsTheyWereStored) {
   }
 }
 
-TEST(Weights, FourBitWeightsStayFourBitInMemory) {
+// Bits per weight: what decode reads.
+TEST(Weights, FewBitsStayFewInMemory) {
   ThreadPool pool(1);
-  const Matrix m = RandomMatrix(DType::kQ4_1, 64, 1024, 1);
-  EXPECT_EQ(Weights::Pack(m.view(), Compute::kFast, pool).bytes(), 64 * 1024 * 5 / 8);
-  EXPECT_EQ(Weights::Pack(m.view(), Compute::kF32, pool).bytes(), 64 * 1024 / 32 * 20);
+  const std::pair<DType, double> bits[] = {
+      {DType::kQ4_0, 4.5}, {DType::kQ4_1, 5}, {DType::kQ4_K, 5},   {DType::kQ5_0, 5.5}, {DType::kQ5_1, 6},
+      {DType::kQ5_K, 6},   {DType::kQ6_K, 7}, {DType::kQ8_0, 8.5}, {DType::kQ3_K, 5},   {DType::kQ2_K, 6}};
+  for (const auto& [type, per_weight] : bits) {
+    const Matrix m = RandomMatrix(type, 64, 1024, 1);
+    const double units = Info(type).block_elements == 256 ? 64 * 4 : 0;
+    EXPECT_EQ(static_cast<double>(Weights::Pack(m.view(), Compute::kFast, pool).bytes()),
+              64 * 1024 * per_weight / 8 + units)
+        << Info(type).name;
+    EXPECT_EQ(Weights::Pack(m.view(), Compute::kF32, pool).bytes(), 64 * RowBytes(type, 1024));
+  }
 }
 
 TEST(Activations, AreReusedForSmallerAndLargerBatchesAndOtherWidths) {
