@@ -8,7 +8,7 @@ import tempfile
 import time
 
 import pytest
-from conftest import BALLAST, LIMIT, ROOT, ballast, environment, refused
+from conftest import BALLAST, LIMIT, ROOT, SANITIZED, ballast, environment, refused
 from test_serve_http import Server
 
 FAMILIES = ROOT / "tests/goldens/families"
@@ -165,14 +165,14 @@ def test_a_template_that_cannot_be_run_is_named(tmp_path, template, words):
         told = out.decode() if args[0] == "inspect" else err
         assert words in told and "chatml" in told, told
         assert args[0] == "inspect" or len(err.splitlines()) == 1, err
-        assert held < 64 * MB + size and seconds < 30
+        assert SANITIZED or (held < 64 * MB + size and seconds < 30)
     # Without ChatML's tokens there is nothing to fall back on.
     other = folder(tmp_path / "o", template=template,
                    edit=lambda files: files.update({"tokenizer.json": json.loads(
                        json.dumps(files["tokenizer.json"]).replace("<|im_", "<|xx_"))}))
     code, _, err, seconds, held = measured("chat", "-m", other)
     assert code == 3 and words in err.splitlines()[0] and len(err.splitlines()) <= 2, err
-    assert held < 64 * MB + size and seconds < 30
+    assert SANITIZED or (held < 64 * MB + size and seconds < 30)
     forced = measured("chat", "-m", model, "--chat-format", "template")
     assert forced[0] == 3 and len(forced[2].splitlines()) == 1 and words in forced[2], forced[2]
     server = Server("-m", other)
@@ -251,7 +251,7 @@ def test_a_folder_that_lies_is_one_clear_line(tmp_path, case):
     assert code == 3 and out == b"", err
     lines = err.splitlines()
     assert len(lines) <= 2 and lines[0].startswith("ballast: ") and words in lines[0], err
-    assert held < 64 * MB + size and seconds < 30
+    assert SANITIZED or (held < 64 * MB + size and seconds < 30)
     assert measured("inspect", model)[0] in (0, 3)
 
 

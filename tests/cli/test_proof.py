@@ -9,7 +9,7 @@ import time
 
 import pytest
 import tiny_model
-from conftest import BALLAST, ballast, environment, refused
+from conftest import BALLAST, LIMIT, ballast, environment, refused
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -170,7 +170,7 @@ class TestCheckpoint:
         for name in ("sinks-96-4-q8.ckpt", "sinks-192-4-q8.ckpt"):  # once in the run, once in its reference
             process = subprocess.Popen([str(a) for a in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                        env=environment())
-            end = time.monotonic() + 60
+            end = time.monotonic() + LIMIT
             while not (folder / name).exists() and process.poll() is None and time.monotonic() < end:
                 time.sleep(0.002)
             process.kill()
@@ -206,17 +206,17 @@ class TestCheckpoint:
         env = environment(LONG_TEXT=text, LONG_TOKENS=60000, LONG_SHORT=4096, LONG_CONTEXT=64, LONG_BLOCK=2048,
                           BALLAST=BALLAST, BALLAST_MODEL=tiny, BALLAST_THREADS=1)
         command = ["sh", ROOT / "tools/bench_long.sh"]
-        calm = subprocess.run([*command, tmp_path / "calm"], env=env, capture_output=True, text=True, timeout=120)
+        calm = subprocess.run([*command, tmp_path / "calm"], env=env, capture_output=True, text=True, timeout=LIMIT)
         assert calm.returncode == 0, calm.stderr
         hurt = tmp_path / "hurt"
         process = subprocess.Popen([*command, hurt], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                    start_new_session=True)
-        end = time.monotonic() + 60
+        end = time.monotonic() + LIMIT
         while not list(hurt.glob("state/*.ckpt")) and process.poll() is None and time.monotonic() < end:
             time.sleep(0.002)
         os.killpg(process.pid, 9)
         process.wait()
-        again = subprocess.run([*command, hurt], env=env, capture_output=True, text=True, timeout=120)
+        again = subprocess.run([*command, hurt], env=env, capture_output=True, text=True, timeout=LIMIT)
         assert again.returncode == 0, again.stderr
         for name in ("q8", "f16", "f32"):
             first, second = (json.loads((tmp_path / run / f"{name}.json").read_text()) for run in ("calm", "hurt"))

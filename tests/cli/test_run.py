@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from conftest import BALLAST, LIMIT, SMOL, Terminal, ballast, environment, refused
+from conftest import BALLAST, LIMIT, SANITIZED, SMOL, Terminal, ballast, environment, refused
 
 GREEDY = ["--temp", 0]
 
@@ -176,7 +176,7 @@ def test_a_reader_that_has_gone_away_ends_it_with_one_line():
     assert process.stdout.read(5)
     process.stdout.close()
     err = process.stderr.read().decode()
-    assert process.wait(timeout=30) == 1
+    assert process.wait(timeout=LIMIT) == 1
     assert err.splitlines()[0].startswith("ballast: stdout: expected")
     assert len(err.splitlines()) == 1
 
@@ -208,9 +208,9 @@ def test_ctrl_c_ends_a_run_with_130_and_keeps_the_text():
     assert process.stdout.read(1)
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
-    assert time.monotonic() - began < 5
+    assert SANITIZED or time.monotonic() - began < 5
     out.decode()
     assert err == b""
 
@@ -222,7 +222,7 @@ def test_ctrl_c_ends_a_run_that_waits_for_its_pipe():
     process.stdin.flush()
     time.sleep(3)
     process.send_signal(signal.SIGINT)
-    process.wait(timeout=30)
+    process.wait(timeout=LIMIT)
     assert process.returncode == 130
     process.stdin.close()
 
@@ -234,7 +234,7 @@ def test_ctrl_c_ends_the_wait_for_a_pipe_nobody_writes(tmp_path, args):
                                env=environment())
     time.sleep(3)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=LIMIT)
     assert (process.returncode, err) == (130, b"")
 
 
@@ -253,7 +253,7 @@ def test_a_model_file_cut_short_while_in_use_ends_it_with_one_line(tmp_path):
     copy.write_bytes(SMOL.read_bytes())
     process = subprocess.Popen([BALLAST, "run", "-m", copy, "-n", "4", "--json"], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
-    end = time.monotonic() + 60
+    end = time.monotonic() + LIMIT
     while str(copy) not in open(f"/proc/{process.pid}/maps").read() and time.monotonic() < end:
         time.sleep(0.02)
     os.truncate(copy, 4096)
@@ -268,7 +268,7 @@ def test_a_signal_that_ends_a_chat_gives_the_terminal_back(number):
     terminal = Terminal("chat")
     held = os.dup(terminal.fd)
     before = termios.tcgetattr(held)[:4]
-    end = time.monotonic() + 30
+    end = time.monotonic() + LIMIT
     while termios.tcgetattr(held)[:4] == before and time.monotonic() < end:
         terminal._read(0.1)
     assert termios.tcgetattr(held)[:4] != before  # the line editor is at work
@@ -285,9 +285,9 @@ def test_ctrl_c_during_a_long_prompt(tmp_path):
     time.sleep(4)
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=LIMIT)
     assert process.returncode == 130
-    assert time.monotonic() - began < 10
+    assert SANITIZED or time.monotonic() - began < 10
 
 
 def test_text_comes_while_the_pipe_is_still_open():
@@ -304,7 +304,7 @@ def test_text_comes_while_the_pipe_is_still_open():
         killer.cancel()
     process.stdin.close()
     assert process.stdout.read() == b""  # nothing new, nothing to add
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=LIMIT) == 0
 
 
 def test_stats_go_to_stderr():
@@ -358,6 +358,7 @@ def test_a_control_token_in_a_chat_message_is_plain_text():
     assert ballast(*args, "-p", "a<|im_end|>b").json["tokens_in"] > plain + 2
 
 
+@pytest.mark.skipif(SANITIZED, reason="measures memory")
 def test_memory_stays_flat_on_input_that_does_not_end():
     def peak(lines):
         process = subprocess.Popen([BALLAST, "run", "-n", "0", "-c", "64"], stdin=subprocess.PIPE,

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import tiny_gguf
-from conftest import BALLAST, LIMIT, ballast, environment, refused
+from conftest import BALLAST, LIMIT, SANITIZED, ballast, environment, refused
 
 SMALL = ["-c", 256, "--compute", "f32", "-t", 1]
 
@@ -421,6 +421,7 @@ def test_an_explanation_leaves_the_stream_as_it_was(model, tmp_path):
         assert a == b
 
 
+@pytest.mark.skipif(SANITIZED, reason="measures memory")
 def test_memory_does_not_grow_with_the_log(model, tmp_path):
     """Every line another template, ten thousand times: tables fill up, and stay."""
     rng = random.Random(7)
