@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/mmap.h"
+#include "kernels/matmul_impl.h"
 
 #define HWY_WANT_AVX3_DL
 #undef HWY_TARGET_INCLUDE
@@ -14,11 +15,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
-#if HWY_TARGET == HWY_AVX3_DL
-HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
-#else
 HWY_BEFORE_NAMESPACE();
-#endif
 namespace ballast {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -39,50 +36,6 @@ uint64_t SumBytesT(const uint8_t* data, size_t bytes) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(a, b), hn::Add(c, e))));
 }
 
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-#if HWY_TARGET == HWY_AVX2
-using Int = __m256i;
-inline Int Spread(int value) { return _mm256_set1_epi32(value); }
-inline Int Dot(Int sum, Int w, Int x) {
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
-}
-#else
-using Int = __m512i;
-inline Int Spread(int value) { return _mm512_set1_epi32(value); }
-inline Int Dot(Int sum, Int w, Int x) {
-#if HWY_TARGET == HWY_AVX3_DL
-  return _mm512_dpbusd_epi32(sum, w, x);
-#else
-  return _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(w, x), _mm512_set1_epi16(1)));
-#endif
-}
-#endif
-
-// `rounds` times 12 independent dot instructions; returns their sum of lane 0.
-int32_t DotRoundsT(int64_t rounds, int32_t seed) {
-  constexpr int kSums = 12;  // covers the latency
-  Int sum[kSums];
-  for (int i = 0; i < kSums; ++i) sum[i] = Spread(seed + i);
-  Int w = Spread(0x01010101 + seed), x = Spread(0x02010302 + seed);
-  for (int64_t r = 0; r < rounds; ++r) {
-#pragma GCC unroll 12
-    for (int i = 0; i < kSums; ++i) sum[i] = Dot(sum[i], w, x);
-    asm volatile("" : "+v"(w), "+v"(x));  // else the compiler may fold the rounds
-  }
-  int32_t total = 0;
-  for (int i = 0; i < kSums; ++i) {
-    int32_t lane;
-    std::memcpy(&lane, &sum[i], sizeof(lane));
-    total += lane;
-  }
-  return total;
-}
-int64_t BytesPerRoundT() { return 12 * static_cast<int64_t>(sizeof(Int)); }
-#else
-int32_t DotRoundsT(int64_t, int32_t) { return 0; }
-int64_t BytesPerRoundT() { return 0; }
-#endif
-
 }  // namespace HWY_NAMESPACE
 }  // namespace ballast
 HWY_AFTER_NAMESPACE();
@@ -91,8 +44,6 @@ HWY_AFTER_NAMESPACE();
 namespace ballast {
 
 HWY_EXPORT(SumBytesT);
-HWY_EXPORT(DotRoundsT);
-HWY_EXPORT(BytesPerRoundT);
 
 namespace {
 
@@ -127,14 +78,14 @@ double MeasureReadBandwidth(ThreadPool& pool) {
 }
 
 double MeasureByteMultiplyAdds(ThreadPool& pool) {
-  const int64_t per_round = HWY_DYNAMIC_DISPATCH(BytesPerRoundT)();
-  if (per_round == 0) return 0;
   constexpr int64_t kRounds = 2'000'000;
+  const int64_t count = RunByteDots(0, kRounds).count;
+  if (count == 0) return 0;
   const double seconds = Fastest(pool, 6, [](int worker) {
-    const int32_t sum = HWY_DYNAMIC_DISPATCH(DotRoundsT)(kRounds, worker);
+    const int32_t sum = RunByteDots(worker, kRounds).sum;
     if (sum == 1) keep = static_cast<uint64_t>(sum);
   });
-  return static_cast<double>(kRounds * per_round) * pool.threads() / seconds;
+  return static_cast<double>(count) * pool.threads() / seconds;
 }
 
 Pauses MeasurePauses(ThreadPool& pool) {

@@ -165,6 +165,15 @@ void QuantizeTile(const float* x, int n, int64_t blocks, const QuantizedRows& ou
 void MatMulPanels(const Weights::Impl& w, const Activations::Impl& x, int64_t begin, int64_t end, float* y,
                   int64_t y_stride);
 
+// `rounds` times as many independent multiply-adds of bytes as cover their latency, all in registers, by the
+// instructions of MatMulPanels: count of them in all (0: bytes are not multiplied in vectors), and what they
+// add up to.
+struct ByteDots {
+  int64_t count = 0;
+  int32_t sum = 0;
+};
+ByteDots RunByteDots(int32_t seed, int64_t rounds);
+
 // Per instruction set; matmul_float.cc. Weight rows [begin, end) of w times every row of x.
 void MatMulRows(const MatrixView& w, const Activations::Impl& x, int64_t begin, int64_t end, float* y,
                 int64_t y_stride);

@@ -1,12 +1,12 @@
-// Integer panels times int8 activations, once per instruction set (Highway). Layouts and the arithmetic are
-// in matmul_impl.h. Every tile shape does the same operations per output in the same order, so a row's result
-// does not depend on the rows beside it.
+// Integer panels times int8 activations (matmul_int-inl.h), once per instruction set (Highway). Layouts and
+// the arithmetic are in matmul_impl.h.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
 
 #include "base/status.h"
+#include "kernels/isa.h"
 #include "kernels/matmul_impl.h"
 #include "tensor/dequant.h"
 
@@ -17,37 +17,15 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
-// Highway 1.0.3 has no byte dot product. Its AVX3_DL target requires VNNI of the CPU but does not name it to
-// the compiler, so name it here.
-#if HWY_TARGET == HWY_AVX3_DL
-HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
-#else
-HWY_BEFORE_NAMESPACE();
-#endif
-namespace ballast {
-namespace HWY_NAMESPACE {
+// Kinds of byte dot products. Highway 1.0.3 has none of its own.
+#undef BALLAST_NO_VNNI
+#define BALLAST_NO_VNNI 0  // pairs of products in 16 bits
+#undef BALLAST_AVX512_VNNI
+#define BALLAST_AVX512_VNNI 1  // vpdpbusd of AVX-512
+#undef BALLAST_AVX_VNNI
+#define BALLAST_AVX_VNNI 2  // vpdpbusd of AVX-VNNI: CPUs without AVX-512
 
-namespace hn = hwy::HWY_NAMESPACE;
-
-// A PanelForm as a type.
-template <int bits, int sub, int zero, bool offset, bool unit>
-struct Form {
-  static constexpr int kBits = bits, kSub = sub, kZero = zero;
-  static constexpr bool kOffset = offset, kUnit = unit;
-  static constexpr int kSubs = kBlockCols / sub;
-  static constexpr PanelForm kForm = {bits, sub, zero, offset, unit};
-  static constexpr int64_t kCodes = kForm.code_bytes(), kScales = kForm.scale_bytes();
-  static constexpr int64_t kBlock = kForm.block_bytes();
-  static constexpr int kZeroShift = zero == 128 ? 7 : zero == 32 ? 5 : zero == 16 ? 4 : zero == 8 ? 3 : 2;
-  static_assert(zero == 0 || zero == 1 << kZeroShift);
-};
-
-// Where one panel's outputs go: `n` rows of activations, y_stride apart.
-struct Out {
-  float* y;
-  int64_t stride;
-};
-
+#undef BALLAST_VECTOR_DOT
 // SSSE3 without SSE4 ended in 2007: it takes the plain path, to spare build time.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSE4
 #define BALLAST_VECTOR_DOT 1
@@ -55,318 +33,42 @@ struct Out {
 #define BALLAST_VECTOR_DOT 0
 #endif
 
-#if BALLAST_VECTOR_DOT
+#if HWY_TARGET == HWY_AVX2
+// AVX2's vectors with vpdpbusd, in both encodings: that of AVX-VNNI for CPUs which have it, and that of
+// AVX-512 VNNI, which is the same code where no AVX-VNNI is at hand to test it.
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avxvnni")
+namespace ballast::HWY_NAMESPACE::avx_vnni {
+namespace hn = hwy::HWY_NAMESPACE;
+#define BALLAST_VNNI BALLAST_AVX_VNNI
+#include "kernels/matmul_int-inl.h"
+#undef BALLAST_VNNI
+}  // namespace ballast::HWY_NAMESPACE::avx_vnni
+HWY_AFTER_NAMESPACE();
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni,avx512vl")
+namespace ballast::HWY_NAMESPACE::avx512_vnni {
+namespace hn = hwy::HWY_NAMESPACE;
+#define BALLAST_VNNI BALLAST_AVX512_VNNI
+#include "kernels/matmul_int-inl.h"
+#undef BALLAST_VNNI
+}  // namespace ballast::HWY_NAMESPACE::avx512_vnni
+HWY_AFTER_NAMESPACE();
+#endif
 
-using DF = hn::CappedTag<float, kPanelRows>;
-using DI = hn::RebindToSigned<DF>;
-using DU8 = hn::Repartition<uint8_t, DF>;
-using DI16 = hn::Repartition<int16_t, DF>;
-using DU16 = hn::Repartition<uint16_t, DF>;
-using VF = hn::Vec<DF>;
-using VI = hn::Vec<DI>;
-using VU8 = hn::Vec<DU8>;
-using VI16 = hn::Vec<DI16>;
-constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
-constexpr int kParts = kPanelRows / kLanes;  // vectors per 16 outputs
-constexpr bool kVnni = HWY_TARGET == HWY_AVX3_DL;
-constexpr int kMaxTile = kLanes == 16 ? 8 : 4;  // by the number of registers
-
+// AVX3_DL requires VNNI of the CPU but does not name it to the compiler, so name it here.
 #if HWY_TARGET == HWY_AVX3_DL
-HWY_INLINE VI DotVnni(VI acc, VU8 w, VI x) { return VI{_mm512_dpbusd_epi32(acc.raw, w.raw, x.raw)}; }
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
+#define BALLAST_VNNI BALLAST_AVX512_VNNI
 #else
-HWY_INLINE VI DotVnni(VI acc, VU8, VI) { return acc; }
+HWY_BEFORE_NAMESPACE();
+#define BALLAST_VNNI BALLAST_NO_VNNI
 #endif
+namespace ballast {
+namespace HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3
-HWY_INLINE VI16 PairDot(VU8 w, VI x) { return VI16{_mm512_maddubs_epi16(w.raw, x.raw)}; }
-HWY_INLINE VI PairSum(VI16 v) { return VI{_mm512_madd_epi16(v.raw, _mm512_set1_epi16(1))}; }
-// Codes to 255 would saturate PairDot: take 128 off and move the sign to x (|w| <= 128, |x| <= 127).
-HWY_INLINE VI16 SignedPairDot(VU8 w, VI x) {
-  const __m512i s = _mm512_xor_si512(w.raw, _mm512_set1_epi8(-128));
-  const __m512i moved = _mm512_mask_sub_epi8(x.raw, _mm512_movepi8_mask(s), _mm512_setzero_si512(), x.raw);
-  return VI16{_mm512_maddubs_epi16(_mm512_abs_epi8(s), moved)};
-}
-#elif HWY_TARGET == HWY_AVX2
-HWY_INLINE VI16 PairDot(VU8 w, VI x) { return VI16{_mm256_maddubs_epi16(w.raw, x.raw)}; }
-HWY_INLINE VI PairSum(VI16 v) { return VI{_mm256_madd_epi16(v.raw, _mm256_set1_epi16(1))}; }
-HWY_INLINE VI16 SignedPairDot(VU8 w, VI x) {
-  const __m256i s = _mm256_xor_si256(w.raw, _mm256_set1_epi8(-128));
-  return VI16{_mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x.raw, s))};
-}
-#else
-HWY_INLINE VI16 PairDot(VU8 w, VI x) { return VI16{_mm_maddubs_epi16(w.raw, x.raw)}; }
-HWY_INLINE VI PairSum(VI16 v) { return VI{_mm_madd_epi16(v.raw, _mm_set1_epi16(1))}; }
-HWY_INLINE VI16 SignedPairDot(VU8 w, VI x) {
-  const __m128i s = _mm_xor_si128(w.raw, _mm_set1_epi8(-128));
-  return VI16{_mm_maddubs_epi16(_mm_abs_epi8(s), _mm_sign_epi8(x.raw, s))};
-}
-#endif
+namespace hn = hwy::HWY_NAMESPACE;
 
-// Integer accumulators of one sub-block. Exact, so their order is free.
-template <class F>
-struct Dots {
-  // Nibbles: 8 groups of 2 * 15 * 127 fit 16 bits, which halves the work without VNNI.
-  static constexpr bool kShort = !kVnni && F::kBits == 4;
-  static constexpr bool kSigned = !kVnni && F::kZero == 128;
-  using V = std::conditional_t<kShort, VI16, VI>;
-
-  static HWY_INLINE V Start(const int32_t* negated_sum) {
-    if constexpr (kVnni && F::kZero != 0) {
-      return hn::ShiftLeft<F::kZeroShift>(hn::Set(DI(), *negated_sum));
-    } else if constexpr (kShort) {
-      return hn::Zero(DI16());
-    } else {
-      return hn::Zero(DI());
-    }
-  }
-  static HWY_INLINE V Add(V acc, VU8 w, const int8_t* x4) {
-    int32_t four;
-    std::memcpy(&four, x4, sizeof(four));
-    const VI x = hn::Set(DI(), four);
-    if constexpr (kVnni) {
-      return DotVnni(acc, w, x);
-    } else if constexpr (kShort) {
-      return hn::Add(acc, PairDot(w, x));
-    } else if constexpr (kSigned) {
-      return hn::Add(acc, PairSum(SignedPairDot(w, x)));
-    } else {
-      return hn::Add(acc, PairSum(PairDot(w, x)));
-    }
-  }
-  static HWY_INLINE VI Finish(V acc, const int32_t* negated_sum) {
-    VI sum;
-    if constexpr (kShort) {
-      sum = PairSum(acc);
-    } else {
-      sum = acc;
-    }
-    if constexpr (!kVnni && F::kZero != 0 && !kSigned) {
-      sum = hn::Add(sum, hn::ShiftLeft<F::kZeroShift>(hn::Set(DI(), *negated_sum)));
-    }
-    return sum;
-  }
-};
-
-HWY_INLINE VF LoadScale(const uint8_t* base, int64_t index) {
-  const hn::Rebind<hwy::float16_t, DF> dh;
-  return hn::PromoteTo(DF(), hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(base) + index));
-}
-
-// Bits [shift, ..) of every byte to bit 4; what else a byte then holds is for the caller to mask.
-HWY_INLINE VU8 ToFifthBit(VU8 v, int shift) {
-  const auto wide = hn::BitCast(DU16(), v);
-  switch (shift) {
-    case 0:
-      return hn::BitCast(DU8(), hn::ShiftLeft<4>(wide));
-    case 1:
-      return hn::BitCast(DU8(), hn::ShiftLeft<3>(wide));
-    case 2:
-      return hn::BitCast(DU8(), hn::ShiftLeft<2>(wide));
-    case 3:
-      return hn::BitCast(DU8(), hn::ShiftLeft<1>(wide));
-    case 4:
-      return v;
-    case 5:
-      return hn::BitCast(DU8(), hn::ShiftRight<1>(wide));
-    case 6:
-      return hn::BitCast(DU8(), hn::ShiftRight<2>(wide));
-    default:
-      return hn::BitCast(DU8(), hn::ShiftRight<3>(wide));
-  }
-}
-
-// `nibbles` of group g of the block at `panel`, with its fifth and sixth bits added where the form has them.
-template <class F>
-HWY_INLINE VU8 WithHighBits(VU8 nibbles, const uint8_t* panel, int g, int part) {
-  if constexpr (F::kBits == 4) return nibbles;
-  const VU8 high = hn::LoadU(DU8(), panel + HighAt(F::kForm, g, part * kLanes));
-  const VU8 mask = hn::Set(DU8(), F::kBits == 5 ? uint8_t{0x10} : uint8_t{0x30});
-  return hn::Or(nibbles, hn::And(ToFifthBit(high, HighShift(F::kForm, g)), mask));
-}
-
-// One vector of outputs (`part` of the panel) for rows [first, first + NR) of a tile of n rows.
-template <class F, int NR>
-HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRows& tile, int n, int first,
-                         int part, const Out& out) {
-  using D = Dots<F>;
-  constexpr int kSubs = F::kSubs;
-  constexpr int kAhead = 4096;  // decode streams the panels from memory
-  const int8_t* x = tile.codes + first * kBlockCols;
-  const float* a = tile.scale + first;
-  const float* sum = (kSubs == 1 ? tile.sum : tile.sums) + first;
-  const int32_t* negated = (kSubs == 1 ? tile.negated : tile.negateds) + first;
-  VF acc[NR];
-  BALLAST_UNROLL
-  for (int r = 0; r < NR; ++r) acc[r] = hn::Zero(DF());
-
-  for (int64_t b = 0; b < blocks; ++b, panel += F::kBlock) {
-    typename D::V dot[kSubs][NR];
-    BALLAST_UNROLL
-    for (int s = 0; s < kSubs; ++s) {
-      BALLAST_UNROLL
-      for (int r = 0; r < NR; ++r) dot[s][r] = D::Start(negated + s * n + r);
-    }
-    if constexpr (NR == 1) {
-      BALLAST_UNROLL
-      for (int64_t i = 0; i < F::kBlock; i += 64) hwy::Prefetch(panel + kAhead + i);
-    }
-    BALLAST_UNROLL
-    for (int g = 0; g < (F::kBits == 8 ? 8 : 4); ++g) {
-      const VU8 raw = hn::LoadU(DU8(), panel + LowAt(F::kForm, g, part * kLanes));
-      if constexpr (F::kBits != 8) {
-        const VU8 mask = hn::Set(DU8(), uint8_t{15});
-        const VU8 upper = hn::BitCast(DU8(), hn::ShiftRight<4>(hn::BitCast(DU16(), raw)));
-        const VU8 low = WithHighBits<F>(hn::And(raw, mask), panel, g, part);
-        const VU8 high = WithHighBits<F>(hn::And(upper, mask), panel, g + 4, part);
-        BALLAST_UNROLL
-        for (int r = 0; r < NR; ++r) {
-          const int8_t* x4 = x + r * kBlockCols + g * 4;
-          dot[0][r] = D::Add(dot[0][r], low, x4);
-          dot[kSubs - 1][r] = D::Add(dot[kSubs - 1][r], high, x4 + 16);
-        }
-      } else {
-        const int s = kSubs == 1 ? 0 : g / 4;
-        BALLAST_UNROLL
-        for (int r = 0; r < NR; ++r) dot[s][r] = D::Add(dot[s][r], raw, x + r * kBlockCols + g * 4);
-      }
-    }
-    VF t[NR];
-    BALLAST_UNROLL
-    for (int s = 0; s < kSubs; ++s) {
-      const int64_t index = s * kPanelRows + part * kLanes;
-      const VF scale = LoadScale(panel + F::kCodes, index);
-      const VF offset = F::kOffset ? LoadScale(panel + F::kCodes + F::kScales, index) : hn::Zero(DF());
-      BALLAST_UNROLL
-      for (int r = 0; r < NR; ++r) {
-        const VF value = hn::ConvertTo(DF(), D::Finish(dot[s][r], negated + s * n + r));
-        VF part_sum;
-        if constexpr (F::kOffset) {
-          const VF from_offset = hn::Mul(offset, hn::Set(DF(), sum[s * n + r]));
-          part_sum = s == 0 ? from_offset : hn::MulAdd(offset, hn::Set(DF(), sum[s * n + r]), t[r]);
-          t[r] = hn::MulAdd(scale, value, part_sum);
-        } else {
-          t[r] = s == 0 ? hn::Mul(scale, value) : hn::MulAdd(scale, value, t[r]);
-        }
-      }
-    }
-    BALLAST_UNROLL
-    for (int r = 0; r < NR; ++r) acc[r] = hn::MulAdd(hn::Set(DF(), a[r]), t[r], acc[r]);
-    x += n * kBlockCols;
-    a += n;
-    sum += n * kSubs;
-    negated += n * kSubs;
-  }
-  if constexpr (F::kUnit) {  // behind the last block
-    const VF unit = hn::LoadU(DF(), reinterpret_cast<const float*>(panel) + part * kLanes);
-    BALLAST_UNROLL
-    for (int r = 0; r < NR; ++r) acc[r] = hn::Mul(acc[r], unit);
-  }
-  BALLAST_UNROLL
-  for (int r = 0; r < NR; ++r) hn::StoreU(acc[r], DF(), out.y + (first + r) * out.stride + part * kLanes);
-}
-
-template <class F, int NR>
-HWY_NOINLINE void TileRowsOf(const uint8_t* panel, int64_t blocks, const QuantizedRows& tile, int n,
-                             int first, const Out& out) {
-  for (int part = 0; part < kParts; ++part) TilePart<F, NR>(panel, blocks, tile, n, first, part, out);
-}
-
-// A tile of n (1, 2, 4 or 8) rows.
-template <class F>
-HWY_INLINE void PanelTimesTile(const uint8_t* panel, int64_t blocks, const QuantizedRows& tile, int n,
-                               const Out& out) {
-  if (n == 8 && kMaxTile == 8) {
-    TileRowsOf<F, kMaxTile>(panel, blocks, tile, n, 0, out);
-  } else if (n >= 4) {
-    for (int first = 0; first < n; first += 4) TileRowsOf<F, 4>(panel, blocks, tile, n, first, out);
-  } else {
-    for (int first = 0; first < n; ++first) TileRowsOf<F, 1>(panel, blocks, tile, n, first, out);
-  }
-}
-
-#else  // BALLAST_VECTOR_DOT
-
-HWY_INLINE float ScaleAt(const uint8_t* base, int64_t index) {
-  return F16ToF32(reinterpret_cast<const uint16_t*>(base)[index]);
-}
-
-// The definition, one output at a time.
-template <class F>
-HWY_NOINLINE void PanelTimesTile(const uint8_t* panel, int64_t blocks, const QuantizedRows& tile, int n,
-                                 const Out& out) {
-  const float* sums = F::kSubs == 1 ? tile.sum : tile.sums;
-  for (int i = 0; i < n * kPanelRows; ++i) {
-    const int r = i / kPanelRows, row = i % kPanelRows;
-    float acc = 0;
-    for (int64_t b = 0; b < blocks; ++b) {
-      const uint8_t* codes = panel + b * F::kBlock;
-      const uint8_t* scales = codes + F::kCodes;
-      const int8_t* x = tile.codes + (b * n + r) * kBlockCols;
-      int32_t dot[2] = {0, 0};
-      for (int j = 0; j < kBlockCols; ++j) {
-        dot[j / F::kSub] += (StoredCode(F::kForm, codes, row, j) - F::kZero) * x[j];
-      }
-      float t = 0;
-      for (int s = 0; s < F::kSubs; ++s) {
-        const int64_t index = s * kPanelRows + row;
-        if (F::kOffset) t += ScaleAt(scales + F::kScales, index) * sums[(b * F::kSubs + s) * n + r];
-        t += ScaleAt(scales, index) * static_cast<float>(dot[s]);
-      }
-      acc += tile.scale[b * n + r] * t;
-    }
-    if (F::kUnit) acc *= reinterpret_cast<const float*>(panel + blocks * F::kBlock)[row];
-    out.y[r * out.stride + row] = acc;
-  }
-}
-
-#endif  // BALLAST_VECTOR_DOT
-
-template <class F>
-void Panels(const Weights::Impl& w, const Activations::Impl& x, int64_t begin, int64_t end, float* y,
-            int64_t y_stride) {
-  // As many activations at a time as stay in the second-level cache while panels pass by.
-  const int64_t chunk = std::max<int64_t>(8, (int64_t{1} << 18) / x.cols / 8 * 8);
-  for (int64_t first = 0; first < x.rows; first += chunk) {
-    const int64_t stop = std::min(first + chunk, x.rows);
-    for (int64_t p = begin; p < end; ++p) {
-      const int64_t outputs = std::min<int64_t>(kPanelRows, w.view.rows - p * kPanelRows);
-      for (int64_t row = first; row < stop;) {
-        const int n = TileRows(x.rows - row);
-        const QuantizedRows tile = x.quantized.Tile(row, w.blocks);
-        float* to = y + row * y_stride + p * kPanelRows;
-        if (outputs == kPanelRows) {
-          PanelTimesTile<F>(w.panel(p), w.blocks, tile, n, {to, y_stride});
-        } else {
-          float whole[8 * kPanelRows];
-          PanelTimesTile<F>(w.panel(p), w.blocks, tile, n, {whole, kPanelRows});
-          for (int r = 0; r < n; ++r) std::copy_n(whole + r * kPanelRows, outputs, to + r * y_stride);
-        }
-        row += n;
-      }
-    }
-  }
-}
-
-void MatMulPanelsT(const Weights::Impl& w, const Activations::Impl& x, int64_t begin, int64_t end, float* y,
-                   int64_t y_stride) {
-  auto run = [&](auto form) {
-    using F = decltype(form);
-    if (w.form != F::kForm) return false;
-    Panels<F>(w, x, begin, end, y, y_stride);
-    return true;
-  };
-  const bool found = run(Form<4, 32, 8, false, false>()) ||    // Q4_0
-                     run(Form<4, 32, 0, true, false>()) ||     // Q4_1
-                     run(Form<4, 32, 0, true, true>()) ||      // Q4_K
-                     run(Form<5, 32, 16, false, false>()) ||   // Q5_0
-                     run(Form<5, 32, 0, true, false>()) ||     // Q5_1
-                     run(Form<5, 32, 0, true, true>()) ||      // Q5_K
-                     run(Form<8, 32, 128, false, false>()) ||  // Q8_0
-                     run(Form<6, 16, 32, false, true>()) ||    // Q6_K
-                     run(Form<4, 16, 4, false, true>()) ||     // Q3_K
-                     run(Form<4, 16, 0, true, true>());        // Q2_K
-  BALLAST_CHECK(found);
-}
+#include "kernels/matmul_int-inl.h"
+#undef BALLAST_VNNI
 
 // Rounds to nearest, ties to even, on every instruction set. A block below 1e-35 is taken as zero: its scale
 // would have no inverse.
@@ -420,8 +122,6 @@ void QuantizeTileT(const float* x, int n, int64_t blocks, const QuantizedRows& o
   }
 }
 
-#undef BALLAST_VECTOR_DOT
-
 }  // namespace HWY_NAMESPACE
 }  // namespace ballast
 HWY_AFTER_NAMESPACE();
@@ -430,12 +130,25 @@ HWY_AFTER_NAMESPACE();
 namespace ballast {
 
 HWY_EXPORT(MatMulPanelsT);
+HWY_EXPORT(RunByteDotsT);
 HWY_EXPORT(QuantizeTileT);
+
+// Calls `function` of the instruction set in use; of AVX2, with the byte dot product in use.
+#if HWY_ARCH_X86
+#define BALLAST_DISPATCH(function, ...)                                                    \
+  (CurrentVnni256() == Vnni256::kAvxVnni      ? N_AVX2::avx_vnni::function(__VA_ARGS__)    \
+   : CurrentVnni256() == Vnni256::kAvx512Vnni ? N_AVX2::avx512_vnni::function(__VA_ARGS__) \
+                                              : HWY_DYNAMIC_DISPATCH(function)(__VA_ARGS__))
+#else
+#define BALLAST_DISPATCH(function, ...) HWY_DYNAMIC_DISPATCH(function)(__VA_ARGS__)
+#endif
 
 void MatMulPanels(const Weights::Impl& w, const Activations::Impl& x, int64_t begin, int64_t end, float* y,
                   int64_t y_stride) {
-  HWY_DYNAMIC_DISPATCH(MatMulPanelsT)(w, x, begin, end, y, y_stride);
+  BALLAST_DISPATCH(MatMulPanelsT, w, x, begin, end, y, y_stride);
 }
+
+ByteDots RunByteDots(int32_t seed, int64_t rounds) { return BALLAST_DISPATCH(RunByteDotsT, seed, rounds); }
 
 void QuantizeTile(const float* x, int n, int64_t blocks, const QuantizedRows& out) {
   HWY_DYNAMIC_DISPATCH(QuantizeTileT)(x, n, blocks, out);
