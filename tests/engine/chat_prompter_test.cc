@@ -6,6 +6,7 @@
 #include "engine/choose_chat.h"
 #include "engine/load_tokenizer.h"
 #include "support/tiny_llama.h"
+#include "support/temp_path.h"
 
 namespace ballast {
 namespace {
@@ -76,7 +77,7 @@ class ChosenByTemplate : public ChatPrompterTest {
  protected:
   // How a model with this template is talked to.
   Result<ChatPrompter> Choose(const std::string& source, const std::string& name = "") {
-    const std::string path = ::testing::TempDir() + "ballast_" + std::to_string(getpid()) + "_chosen.gguf";
+    const std::string path = testing::TempPath("chosen.gguf");
     EXPECT_TRUE(TinyLlama(Spec()).Builder().Set("tokenizer.chat_template", source).Write(path));
     file_ = TensorFile::Open(path);
     tokenizer_ = LoadTokenizer(*file_).value();

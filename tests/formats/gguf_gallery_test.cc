@@ -15,6 +15,7 @@
 #include "formats/gguf.h"
 #include "formats/tensor_file.h"
 #include "support/gguf_builder.h"
+#include "support/temp_path.h"
 
 namespace ballast {
 namespace {
@@ -140,8 +141,7 @@ TEST(GgufGallery, SeedsAreAccepted) {
 
 TEST(GgufGallery, TheScriptStillMakesTheCommittedFiles) {
   if (std::system("python3 -c pass >/dev/null 2>&1") != 0) GTEST_SKIP() << "no python3";
-  const fs::path made = fs::path(::testing::TempDir()) / "ballast_gguf_gallery";
-  fs::remove_all(made);
+  const fs::path made = testing::TempPath("gallery");
   const fs::path script = kTests.parent_path() / "tools" / "make_bad_gguf.py";
   const std::string command = "python3 '" + script.string() + "' '" + (made / "bad").string() + "' '" +
                               (made / "good").string() + "'";
@@ -154,7 +154,6 @@ TEST(GgufGallery, TheScriptStillMakesTheCommittedFiles) {
     }
   }
   EXPECT_GE(count, 50);
-  fs::remove_all(made);
 }
 
 // CVE-2024-12055, and llama.cpp issue 6774: a file cut short was read past its end.

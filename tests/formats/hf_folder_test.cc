@@ -15,6 +15,7 @@
 #include "formats/json.h"
 #include "formats/tensor_file.h"
 #include "support/safetensors_builder.h"
+#include "support/temp_path.h"
 
 namespace ballast {
 namespace {
@@ -84,7 +85,7 @@ TEST(HfFolder, ShardsBecomeOneFileUnderGgufNames) {
 }
 
 TEST(HfFolder, OpenedFromDiskItIsTheSameByFolderOrByFile) {
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "ballast_hf_folder";
+  const std::filesystem::path folder = testing::TempPath("folder");
   std::filesystem::create_directories(folder);
   for (const auto& [name, bytes] : Sharded()) {
     std::ofstream out(folder / name, std::ios::binary);

@@ -13,6 +13,7 @@
 
 #include "support/gguf_builder.h"
 #include "tensor/dequant.h"
+#include "support/temp_path.h"
 
 namespace ballast {
 namespace {
@@ -201,7 +202,7 @@ TEST(TensorFile, AWholeModelMarkedAsOnePartIsNotASplit) {
 TEST(TensorFile, OpenMapsTheSameBytesAndSurvivesAMove) {
   GgufBuilder b;
   b.Set("general.architecture", "llama").AddTensor("w", DType::kF32, {3}, {1, 2, 3});
-  const std::string path = ::testing::TempDir() + "ballast_open_test.gguf";
+  const std::string path = testing::TempPath("open.gguf");
   ASSERT_TRUE(b.Write(path));
   auto opened = TensorFile::Open(path);
   ASSERT_TRUE(opened.ok()) << opened.status().message();
@@ -213,7 +214,6 @@ TEST(TensorFile, OpenMapsTheSameBytesAndSurvivesAMove) {
   float found[3];
   std::memcpy(found, moved.Data(*moved.FindTensor("w")), sizeof(found));
   EXPECT_EQ(found[2], 3.0f);
-  std::filesystem::remove(path);
 }
 
 }  // namespace

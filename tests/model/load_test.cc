@@ -7,6 +7,7 @@
 
 #include "model/families.h"
 #include "model/model.h"
+#include "support/temp_path.h"
 #include "support/tiny_llama.h"
 
 namespace ballast {
@@ -21,7 +22,7 @@ Status LoadChanged(const std::function<void(GgufBuilder&)>& change, const TinySp
   const TinyLlama tiny(spec);
   GgufBuilder builder = tiny.Builder();
   change(builder);
-  const std::string path = ::testing::TempDir() + "ballast_changed_" + std::to_string(getpid()) + ".gguf";
+  const std::string path = testing::TempPath("changed.gguf");
   EXPECT_TRUE(builder.Write(path));
   ThreadPool pool(1);
   const Result<TensorFile> file = TensorFile::Open(path);
@@ -99,7 +100,7 @@ TEST(Load, TheActivationIsTheOneThatIsNamed) {
   const auto with = [](const std::string& architecture, const std::string& name) {
     GgufBuilder b = TinyLlama(TinySpec{.architecture = architecture}).Builder();
     b.Set("ballast.hidden_act", name);
-    const std::string path = ::testing::TempDir() + "ballast_act_" + std::to_string(getpid()) + ".gguf";
+    const std::string path = testing::TempPath("act.gguf");
     EXPECT_TRUE(b.Write(path));
     const Result<TensorFile> file = TensorFile::Open(path);
     EXPECT_TRUE(file.ok());
@@ -129,7 +130,7 @@ TEST(Families, InspectSaysWhyAModelCannotBeStreamed) {
     GgufBuilder b = tiny.Builder();
     b.Remove("general.architecture");
     b.Set("general.architecture", architecture);
-    const std::string path = ::testing::TempDir() + "ballast_family_" + std::to_string(getpid()) + ".gguf";
+    const std::string path = testing::TempPath("family.gguf");
     EXPECT_TRUE(b.Write(path));
     const Result<TensorFile> file = TensorFile::Open(path);
     EXPECT_TRUE(file.ok());

@@ -3,7 +3,6 @@
 #define BALLAST_TESTS_SERVER_SERVICE_FIXTURE_H_
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -21,6 +20,7 @@
 #include "engine/generate.h"
 #include "engine/load_tokenizer.h"
 #include "server/engine_service.h"
+#include "support/temp_path.h"
 #include "support/tiny_llama.h"
 
 namespace ballast::server {
@@ -193,8 +193,7 @@ inline void DrainAndWait(Service& service, double seconds = 5) {
 // A fresh empty folder, gone with the object.
 class TempFolder {
  public:
-  explicit TempFolder(const std::string& name)
-      : path_(::testing::TempDir() + "ballast_" + std::to_string(getpid()) + "_" + name) {
+  explicit TempFolder(const std::string& name) : path_(testing::TempPath(name)) {
     std::filesystem::remove_all(path_);
   }
   ~TempFolder() { std::filesystem::remove_all(path_); }

@@ -16,6 +16,7 @@
 #include "engine/load_tokenizer.h"
 #include "server/service_fixture.h"
 #include "server/session_store.h"
+#include "support/temp_path.h"
 
 namespace ballast::server {
 namespace {
@@ -208,7 +209,7 @@ TEST(Snapshot, OneOfAnotherModelIsRefusedByName) {
   testing::GgufBuilder builder = TinyLlama(spec).Builder();
   builder.Remove("general.name");
   builder.Set("general.name", std::string("another network"));
-  const std::string path = ::testing::TempDir() + "ballast_another.gguf";
+  const std::string path = testing::TempPath("another.gguf");
   ASSERT_TRUE(builder.Write(path));
   Network other(path, Compute::kF32);
   const std::vector<uint8_t> image =

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/service_fixture.h"
+#include "support/temp_path.h"
 
 namespace ballast::server {
 namespace {
@@ -34,8 +35,7 @@ constexpr char kStrict[] =
 EngineServiceOptions With(const std::string& name, const char* chat_template) {
   EngineServiceOptions options = TinyOptions();
   options.stream.context = 256;
-  options.model_path =
-      ::testing::TempDir() + "ballast_" + std::to_string(getpid()) + "_template_" + name + ".gguf";
+  options.model_path = testing::TempPath("template_" + name + ".gguf");
   testing::GgufBuilder file = testing::TinyLlama(ServerSpec()).Builder();
   EXPECT_TRUE(file.Set("tokenizer.chat_template", std::string(chat_template)).Write(options.model_path));
   return options;

@@ -1,11 +1,12 @@
 #include "support/tiny_llama.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <random>
+
+#include "support/temp_path.h"
 
 namespace ballast::testing {
 
@@ -88,8 +89,7 @@ GgufBuilder TinyLlama::Builder() const {
 }
 
 std::string TinyLlama::WriteTemp(const std::string& name) const {
-  const std::string path =
-      ::testing::TempDir() + "ballast_" + std::to_string(getpid()) + "_" + name + ".gguf";
+  const std::string path = TempPath(name + ".gguf");
   EXPECT_TRUE(Builder().Write(path)) << path;
   return path;
 }
