@@ -78,7 +78,7 @@ class Client {
     return true;
   }
   // Everything up to and with `text`; "" when it does not come.
-  std::string Until(std::string_view text, int ms = 5000) {
+  std::string Until(std::string_view text, int ms = 60000) {
     size_t at = 0;
     while ((at = held_.find(text)) == std::string::npos) {
       if (!More(ms)) return "";
