@@ -5,8 +5,8 @@
 
 #include "engine/choose_chat.h"
 #include "engine/load_tokenizer.h"
-#include "support/tiny_llama.h"
 #include "support/temp_path.h"
+#include "support/tiny_llama.h"
 
 namespace ballast {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "support/gguf_builder.h"
-#include "tensor/dequant.h"
 #include "support/temp_path.h"
+#include "tensor/dequant.h"
 
 namespace ballast {
 namespace {
