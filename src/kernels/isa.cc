@@ -1,6 +1,5 @@
 #include "kernels/isa.h"
 
-#include <atomic>
 #include <cstdint>
 
 #define HWY_WANT_AVX3_DL
@@ -57,8 +56,6 @@ Vnni256 BestVnni256() {
   return kBest;
 }
 
-std::atomic<bool> vnni256_is_off = false;
-
 std::vector<Isa> Supported() {
   std::vector<Isa> isas;
   for (const Isa& isa : kIsas) {
@@ -67,7 +64,19 @@ std::vector<Isa> Supported() {
   return isas;
 }
 
-int64_t Targets() { return (Best(), hwy::SupportedTargets() & HWY_TARGETS); }
+// Asking Highway costs a CPUID, which a virtual machine traps: far too slow for every matrix product.
+struct Choice {
+  int64_t target;
+  Vnni256 vnni256;
+};
+Choice Choose(bool vnni256) {
+  const int64_t targets = (Best(), hwy::SupportedTargets() & HWY_TARGETS), target = targets & -targets;
+  return {target, vnni256 && target == HWY_AVX2 ? BestVnni256() : Vnni256::kNone};
+}
+Choice& Current() {
+  static Choice choice = Choose(true);
+  return choice;
+}
 
 }  // namespace
 
@@ -77,31 +86,28 @@ std::vector<std::string> SupportedIsas() {
   return names;
 }
 
-Vnni256 CurrentVnni256() {
-  const int64_t targets = Targets();
-  return (targets & -targets) == HWY_AVX2 && !vnni256_is_off ? BestVnni256() : Vnni256::kNone;
-}
+Vnni256 CurrentVnni256() { return Current().vnni256; }
 
 std::string CurrentIsa() {
-  const int64_t targets = Targets(), target = targets & -targets;
-  const bool vnni256 = CurrentVnni256() != Vnni256::kNone;
   for (const Isa& isa : kIsas) {
-    if (isa.target == target && isa.vnni256 == vnni256) return std::string(isa.name);
+    if (isa.target == Current().target && isa.vnni256 == (Current().vnni256 != Vnni256::kNone)) {
+      return std::string(isa.name);
+    }
   }
   return "unknown";
 }
 
 Status ForceIsa(std::string_view name) {
   if (name.empty()) {
-    vnni256_is_off = false;
     hwy::SetSupportedTargetsForTest(0);
+    Current() = Choose(true);
     return Status();
   }
   std::string expected = "one of ";
   for (const Isa& isa : Supported()) {
     if (isa.name == name) {
-      vnni256_is_off = !isa.vnni256;
       hwy::SetSupportedTargetsForTest(Best() & -isa.target);  // and everything below it
+      Current() = Choose(isa.vnni256);
       return Status();
     }
     expected.append(expected.size() > 7 ? ", " : "").append(isa.name);
