@@ -66,6 +66,23 @@ TEST(ThreadPool, WorkersThatSleptWakeForTheNextJob) {
   EXPECT_EQ(calls.load(), 40);
 }
 
+// More threads than cores, jobs too short for most of them: late workers must neither miss a job for all, nor
+// do one twice, nor enter a job that is over.
+TEST(ThreadPool, LateWorkersTakeNoHarm) {
+  ThreadPool pool(12);
+  std::vector<int64_t> runs(12);  // plain, as `items` is: tsan sees who touches them unguarded
+  std::vector<int64_t> items(40);
+  for (int64_t round = 1; round <= 1500; ++round) {
+    pool.For(40, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) ++items[static_cast<size_t>(i)];
+    });
+    ASSERT_EQ(items, std::vector<int64_t>(40, round));
+    if (round % 5 != 0) continue;
+    pool.Run([&](int worker) { ++runs[static_cast<size_t>(worker)]; });
+    ASSERT_EQ(runs, std::vector<int64_t>(12, round / 5));
+  }
+}
+
 TEST(ThreadPool, AnIdlePoolBurnsNoCore) {
   ThreadPool pool(4);
   pool.Run([](int) {});
