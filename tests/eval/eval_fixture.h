@@ -17,14 +17,9 @@
 #include "eval/tokens.h"
 #include "formats/tensor_file.h"
 #include "model/model.h"
+#include "support/sanitized.h"
 
 namespace ballast::testing {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
 
 struct LoadedModel {
   std::unique_ptr<ThreadPool> pool;

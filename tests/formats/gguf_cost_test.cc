@@ -12,6 +12,7 @@
 #include "formats/tensor_file.h"
 #include "support/counting_new.h"
 #include "support/gguf_builder.h"
+#include "support/sanitized.h"
 
 namespace ballast {
 namespace {
@@ -93,7 +94,7 @@ TEST(GgufCost, AVocabularyOf262144TokensLoadsQuickly) {
   const auto start = std::chrono::steady_clock::now();
   ASSERT_TRUE(TensorFile::Parse("x.gguf", bytes).ok());
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(seconds.count(), 2.0);
+  EXPECT_LT(seconds.count(), testing::kSanitized ? 30.0 : 2.0);
 }
 
 TEST(GgufCost, RealModelsOpenQuickly) {
@@ -106,7 +107,7 @@ TEST(GgufCost, RealModelsOpenQuickly) {
     const auto file = TensorFile::Open(path);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     ASSERT_TRUE(file.ok()) << file.status().message();
-    EXPECT_LT(seconds.count(), 2.0);
+    EXPECT_LT(seconds.count(), testing::kSanitized ? 30.0 : 2.0);
     EXPECT_GT(file->tensors().size(), 200u);
   }
   if (found == 0) GTEST_SKIP() << "no model in " << BALLAST_MODELS_DIR;

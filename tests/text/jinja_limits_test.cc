@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/sanitized.h"
 #include "text/jinja.h"
 #include "text/jinja_json.h"
 
@@ -38,12 +39,6 @@ int64_t PeakKilobytes() {
   return 0;
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // too slow, and too large, to be measured
-#else
-constexpr bool kSanitized = false;
-#endif
-
 // Fails with one line, soon, and without much memory.
 void ExpectRefused(const std::string& source, Code code, std::string_view part) {
   SCOPED_TRACE(source.substr(0, 120));
@@ -51,16 +46,16 @@ void ExpectRefused(const std::string& source, Code code, std::string_view part) 
   const int64_t memory = PeakKilobytes();
   const auto start = std::chrono::steady_clock::now();
   JinjaLimits limits;
-  if (kSanitized) limits.max_steps = 400'000;
+  if (testing::kSanitized) limits.max_steps = 400'000;
   const auto result = Render(source, Json::object(), limits);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   ASSERT_FALSE(result.ok()) << result->substr(0, 100);
   EXPECT_EQ(result.status().code(), code) << result.status().message();
   const std::string& message = result.status().message();
-  const bool fewer_steps = kSanitized && message.find("steps") != std::string::npos;
+  const bool fewer_steps = testing::kSanitized && message.find("steps") != std::string::npos;
   EXPECT_TRUE(fewer_steps || message.find(part) != std::string::npos) << message;
   EXPECT_EQ(result.status().message().find('\n'), std::string::npos);
-  if (kSanitized) return;
+  if (testing::kSanitized) return;  // too slow, and too large, to be measured
   EXPECT_LT(took.count(), 2.0);
   EXPECT_LT(PeakKilobytes() - memory, 64 * 1024);
 }
