@@ -3,7 +3,9 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-SHELL := /bin/sh
+# A pipe fails with its first part.
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -15,6 +17,8 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 configure_flags := -G Ninja $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 # Configures a folder once; afterwards ninja itself sees when CMake has to run again.
 configure = [ -f build/$(1)/build.ninja ] || cmake -S . -B build/$(1) $(configure_flags) $(2) --log-level=WARNING >/dev/null
+# Builds targets of a folder; says nothing when nothing is to be done.
+build = cmake --build build/$(1) $(2) -j $(JOBS) $(3) | { grep -v '^ninja: no work to do' || true; }
 sources = find apps bench fuzz src tests \( -name '*.cc' -o -name '*.h' \) -not -path '*/build/*' | sort
 
 .PHONY: help setup build binary models models-default chat serve test test-long bench bench-long bench-kernels fuzz install format lint clean
@@ -30,7 +34,8 @@ build: binary models-default ## build/release/ballast and its default model
 
 binary: setup
 	@$(call configure,release,-DCMAKE_BUILD_TYPE=Release)
-	@cmake --build build/release --target ballast -j $(JOBS) -- --quiet
+	@[ -e build/release/ballast ] || echo "Building Ballast: some minutes, the first time." >&2
+	@$(call build,release,--target ballast,-- --quiet)
 
 models-default: setup ## fetch the default model into models/ (98 MB, resumes, checked)
 	@$(PYTHON) tools/fetch_model.py default
@@ -46,16 +51,16 @@ serve: build ## endless sessions over HTTP with the default model; ARGS="..." go
 
 test: setup ## build everything and run all fast tests
 	@$(call configure,release,-DCMAKE_BUILD_TYPE=Release)
-	@cmake --build build/release -j $(JOBS)
+	@$(call build,release)
 	@$(PYTHON) tools/fetch_model.py default
 	@ctest --test-dir build/release --output-on-failure -j $$(($(JOBS) + 1)) # some tests mostly wait
 
 test-long: test ## test under address, undefined-behaviour and thread sanitizers, then tests/long/
 	@$(call configure,asan,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DBALLAST_SANITIZE=address$(comma)undefined)
-	@cmake --build build/asan -j $(JOBS)
+	@$(call build,asan)
 	@ctest --test-dir build/asan --output-on-failure -j $(JOBS)
 	@$(call configure,tsan,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DBALLAST_SANITIZE=thread)
-	@cmake --build build/tsan -j $(JOBS)
+	@$(call build,tsan)
 	@ctest --test-dir build/tsan --output-on-failure -j $(JOBS)
 	@for script in tests/long/*.sh; do [ ! -e "$$script" ] || { echo "$$script"; sh "$$script"; } || exit 1; done
 
@@ -67,7 +72,7 @@ bench-long: build ## 4 million tokens through 2,048 slots, beside 8,192: hours, 
 
 bench-kernels: setup ## micro-benchmarks, one kernel at a time
 	@$(call configure,release,-DCMAKE_BUILD_TYPE=Release)
-	@cmake --build build/release --target kernels_bench -j $(JOBS) -- --quiet
+	@$(call build,release,--target kernels_bench,-- --quiet)
 	@build/release/bench/kernels_bench $(ARGS)
 
 fuzz: setup ## run every fuzz target for FUZZ_SECONDS (60) each, with libFuzzer and sanitizers

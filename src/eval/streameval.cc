@@ -213,6 +213,8 @@ StreamEvalPoint Summarise(int64_t distance, const Tally& tally) {
   point.accuracy = WilsonInterval(tally.right, point.asked);
   for (const double v : tally.likelihoods) point.likelihood += v / n;
   point.likelihood_interval = StudentInterval(tally.likelihoods);
+  point.likelihood_interval.low = std::max(point.likelihood_interval.low, 0.0);  // it is a probability
+  point.likelihood_interval.high = std::min(point.likelihood_interval.high, 1.0);
   return point;
 }
 
