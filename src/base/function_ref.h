@@ -18,7 +18,8 @@ class FunctionRef<Result(Args...)> {
  public:
   template <class F>
   requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> && std::is_invocable_r_v<Result, F&, Args...>)
-      FunctionRef(F&& callable)  // implicit, so that a lambda can be passed
+      FunctionRef(F&& callable)  // NOLINT(*-explicit-constructor,bugprone-forwarding-reference-overload):
+                                 // lambdas convert
       : callable_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
         call_([](void* f, Args... args) -> Result {
           return (*static_cast<std::remove_reference_t<F>*>(f))(std::forward<Args>(args)...);
