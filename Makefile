@@ -79,7 +79,7 @@ fuzz: setup ## run every fuzz target for FUZZ_SECONDS (60) each, with libFuzzer 
 	@sh tools/setup.sh fuzz
 	@CC=clang CXX=clang++ && export CC CXX && $(call configure,fuzz,-DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DBALLAST_LIBFUZZER=ON -DBALLAST_SANITIZE=address$(comma)undefined$(comma)fuzzer-no-link -DBALLAST_WERROR=OFF)
-	@cmake --build build/fuzz --target fuzz/all -j $(JOBS)
+	@$(call build,fuzz,--target fuzz/all)
 	@for target in build/fuzz/fuzz/fuzz_*; do \
 	  [ -f "$$target" ] && [ -x "$$target" ] || continue; \
 	  name=$$(basename "$$target"); name=$${name#fuzz_}; new=build/fuzz/corpus/$$name; mkdir -p "$$new"; \

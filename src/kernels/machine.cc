@@ -79,13 +79,13 @@ double MeasureReadBandwidth(ThreadPool& pool) {
 
 double MeasureByteMultiplyAdds(ThreadPool& pool) {
   constexpr int64_t kRounds = 2'000'000;
-  const int64_t count = RunByteDots(0, kRounds).count;
-  if (count == 0) return 0;
+  const int64_t per_round = RunByteDots(0, 1).count;
+  if (per_round == 0) return 0;
   const double seconds = Fastest(pool, 6, [](int worker) {
     const int32_t sum = RunByteDots(worker, kRounds).sum;
     if (sum == 1) keep = static_cast<uint64_t>(sum);
   });
-  return static_cast<double>(count) * pool.threads() / seconds;
+  return static_cast<double>(kRounds * per_round) * pool.threads() / seconds;
 }
 
 Pauses MeasurePauses(ThreadPool& pool) {

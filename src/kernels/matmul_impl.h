@@ -22,11 +22,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <new>
 
 #include "kernels/matmul.h"
 #include "tensor/block_codes.h"
+#include "tensor/dequant.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
@@ -93,6 +95,13 @@ constexpr int64_t HighAt(const PanelForm& form, int group, int row) {
   return ((4 + group * (form.bits - 4) / 8) * kPanelRows + row) * 4;
 }
 constexpr int HighShift(const PanelForm& form, int group) { return group * (form.bits - 4) % 8; }
+
+// Scale or offset `index` of those at `base`.
+inline float ScaleAt(const uint8_t* base, int64_t index) {
+  uint16_t bits;
+  std::memcpy(&bits, base + index * 2, sizeof(bits));
+  return F16ToF32(bits);
+}
 
 // What the block stores for one column: its code + zero.
 constexpr int StoredCode(const PanelForm& form, const uint8_t* block, int row, int column) {

@@ -261,10 +261,6 @@ HWY_INLINE void PanelTimesTile(const uint8_t* panel, int64_t blocks, const Quant
 
 #else  // BALLAST_VECTOR_DOT
 
-HWY_INLINE float ScaleAt(const uint8_t* base, int64_t index) {
-  return F16ToF32(reinterpret_cast<const uint16_t*>(base)[index]);
-}
-
 // The definition, one output at a time.
 template <class F>
 HWY_NOINLINE void PanelTimesTile(const uint8_t* panel, int64_t blocks, const QuantizedRows& tile, int n,

@@ -20,12 +20,6 @@ void StoreScale(uint8_t* base, int64_t index, float value) {
   std::memcpy(base + index * 2, &bits, sizeof(bits));
 }
 
-float LoadScale(const uint8_t* base, int64_t index) {
-  uint16_t bits;
-  std::memcpy(&bits, base + index * 2, sizeof(bits));
-  return F16ToF32(bits);
-}
-
 // 32 codes of row `row` into the block at `to`.
 void StoreCodes(const PanelForm& form, const int8_t* code, int row, uint8_t* to) {
   uint8_t stored[kBlockCols];
@@ -146,9 +140,9 @@ void UnpackPanelRow(const Weights::Impl& w, int64_t r, float* out) {
     const uint8_t* scales = block + form.code_bytes();
     for (int j = 0; j < kBlockCols; ++j) {
       const int64_t at = j / form.sub * kPanelRows + row;
-      const float offset = form.offset ? LoadScale(scales + form.scale_bytes(), at) : 0.0f;
+      const float offset = form.offset ? ScaleAt(scales + form.scale_bytes(), at) : 0.0f;
       const int code = StoredCode(form, block, row, j) - form.zero;
-      out[b * kBlockCols + j] = (LoadScale(scales, at) * static_cast<float>(code) + offset) * unit;
+      out[b * kBlockCols + j] = (ScaleAt(scales, at) * static_cast<float>(code) + offset) * unit;
     }
   }
 }

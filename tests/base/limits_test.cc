@@ -1,20 +1,21 @@
 #include "base/limits.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "support/temp_path.h"
+
 namespace ballast {
 namespace {
 
 // A cgroup file system of our own, built from plain files.
-class Cgroup : public testing::Test {
+class Cgroup : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = std::filesystem::temp_directory_path() / ("ballast-cgroup-" + std::to_string(getpid()));
+    root_ = testing::TempPath("cgroup");
     std::filesystem::create_directories(root_);
   }
   void TearDown() override { std::filesystem::remove_all(root_); }

@@ -16,14 +16,15 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "support/temp_path.h"
 
 namespace ballast {
 namespace {
 
-class MappedFileTest : public testing::Test {
+class MappedFileTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / ("ballast-mmap-" + std::to_string(getpid()));
+    folder_ = testing::TempPath("mmap");
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }

@@ -6,12 +6,6 @@ namespace {
 
 class HttpTest : public ServerTest {
  protected:
-  // For tests that wait for one.
-  void SetSmallTimeouts() {
-    options.header_timeout = milliseconds(300);
-    options.body_timeout = milliseconds(300);
-    options.idle_timeout = milliseconds(500);
-  }
   // The status of what the raw bytes are answered with; 0: closed without an answer.
   int Raw(const std::string& bytes) {
     if (server == nullptr) Start();
@@ -148,7 +142,9 @@ TEST_F(HttpTest, WhatTwoParsersCouldReadDifferentlyIsRefused) {
 }
 
 TEST_F(HttpTest, SlowSendersAreClosed) {
-  SetSmallTimeouts();
+  options.header_timeout = milliseconds(300);
+  options.body_timeout = milliseconds(300);
+  options.idle_timeout = milliseconds(500);
   Start();
   Client silent(server->port()), header(server->port()), body(server->port());
   header.Send("GET /health HTT");
