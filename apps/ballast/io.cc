@@ -155,6 +155,7 @@ void InstallSignalHandlers() {
   sigaction(SIGINT, &action, nullptr);
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
+  sigaction(SIGXFSZ, &action, nullptr);  // a write beyond the file size limit fails instead
   action = {};
   action.sa_sigaction = OnBusError;
   action.sa_flags = SA_SIGINFO;

@@ -187,18 +187,22 @@ Status Announce(const ServeFlags& flags, const HttpServer& http) {
                            http.url()));
 }
 
-// The first signal was seen: finish what runs, save, and let the last bytes go out.
-void DrainAll(const ServeFlags& flags, const sigset_t& signals, Service& service, HttpServer& http,
-              Log& log) {
+// The first signal was seen: finish what runs, save, and let the last bytes go out. kInternal when sessions
+// that were to be saved could not be.
+Status DrainAll(const ServeFlags& flags, const sigset_t& signals, Service& service, HttpServer& http,
+                Log& log) {
   log.Write(Log::Level::kInfo, "draining", {{"seconds", flags.drain}});
   NotifyServiceManager("STOPPING=1");
-  const auto drained = std::make_shared<std::atomic<bool>>(false);
-  service.Drain(flags.drain, [drained] { *drained = true; });
-  while (!*drained) {
+  const auto unsaved = std::make_shared<std::atomic<int64_t>>(-1);
+  service.Drain(flags.drain, [unsaved](int64_t sessions) { *unsaved = sessions; });
+  while (*unsaved < 0) {
     if (SignalCame(signals, milliseconds(20))) _exit(130);  // a second one forces
   }
   http.Stop(milliseconds(2000));
-  log.Write(Log::Level::kInfo, "stopped");
+  log.Write(Log::Level::kInfo, "stopped", {{"unsaved_sessions", unsaved->load()}});
+  if (*unsaved == 0) return Status();
+  return Status::Expected(Code::kInternal, flags.sessions_dir, "every session saved",
+                          fmt::format("{} that could not be", unsaved->load()));
 }
 
 // After a storm the process is as large as before. Left to itself, glibc raises the size from which a block
@@ -259,8 +263,8 @@ int Serve(ServeFlags& flags) {
               {{"model", model.id}, {"context", model.context}, {"url", (*http)->url()}});
     NotifyServiceManager("READY=1");
   }
-  DrainAll(flags, signals, **service, **http, log);
-  return 0;
+  const Status drained = DrainAll(flags, signals, **service, **http, log);
+  return drained.ok() ? 0 : Fail(drained);
 }
 
 // Adds flags to one group of the help.

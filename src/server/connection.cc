@@ -54,16 +54,36 @@ ApiError OutOfMemory() {
   return error;
 }
 
+// Whether the request line ends with a whole HTTP version and CR LF. (What is wrong is that version, then.)
+bool NamesVersion(std::string_view header) {
+  const std::string_view line = header.substr(0, header.find('\n'));
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  const size_t at = line.rfind(" HTTP/");
+  if (at == std::string_view::npos) return false;
+  const std::string_view version = line.substr(at + 6);
+  return version.size() == 4 && digit(version[0]) && version[1] == '.' && digit(version[2]) &&
+         version[3] == '\r';
+}
+
+// A chunk's size is hexadecimal digits and nothing else: what follows ("0x5", "5 5") is an extension only
+// after a semicolon. Two parsers that read it differently would not agree where the next request begins.
+void CheckChunk(uint64_t, beast::string_view extensions, beast::error_code& ec) {
+  const size_t at = extensions.find_first_not_of(" \t");
+  if (at != beast::string_view::npos && extensions[at] != ';') ec = http::error::bad_chunk;
+}
+
 // What a header that could not be parsed is answered with; nothing when nobody is there to read it.
-std::optional<ApiError> ParseError(beast::error_code ec, const ServerOptions& options) {
+std::optional<ApiError> ParseError(beast::error_code ec, std::string_view header,
+                                   const ServerOptions& options) {
   if (ec == http::error::header_limit || ec == http::error::buffer_overflow) {
     return HttpError(
         431, fmt::format("request header: expected at most {} bytes, found more", options.max_header_bytes),
         "header_too_large");
   }
   if (ec == http::error::body_limit) return TooLarge(options.max_body_bytes);
-  if (ec == http::error::bad_version)
+  if (ec == http::error::bad_version && NamesVersion(header)) {
     return HttpError(505, "HTTP version: expected 1.0 or 1.1", "http_version");
+  }
   if (ec == http::error::end_of_stream || ec == http::error::partial_message) return std::nullopt;
   if (ec.category() != make_error_code(http::error::bad_method).category()) return std::nullopt;
   return HttpError(400, "request: expected HTTP/1.1, found " + ec.message(), "bad_request");
@@ -126,7 +146,9 @@ asio::awaitable<bool> Connection::ServeOne() {
   co_await http::async_read_header(stream_, buffer_, parser, Token(ec));
   Exchange exchange;
   if (ec) {
-    const std::optional<ApiError> error = ParseError(ec, core_.options);
+    const beast::flat_buffer::const_buffers_type read = buffer_.data();
+    const std::string_view header(static_cast<const char*>(read.data()), read.size());
+    const std::optional<ApiError> error = ParseError(ec, header, core_.options);
     if (error) co_await Refuse(exchange, *error);
     co_return false;
   }
@@ -145,10 +167,12 @@ asio::awaitable<bool> Connection::ServeOne() {
     co_return false;
   }
   if (has_body && expects && !co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
-  if (has_body && !co_await ReadBody(parser)) {
-    exchange.keep_alive = false;
-    if (!gone_) co_await Refuse(exchange, TooLarge(core_.options.max_body_bytes));
-    co_return false;
+  if (has_body) {
+    if (const std::optional<ApiError> unread = co_await ReadBody(parser); unread || gone_) {
+      exchange.keep_alive = false;
+      if (!gone_) co_await Refuse(exchange, *unread);
+      co_return false;
+    }
   }
   exchange.began = steady_clock::now();
   if (error) co_return co_await Refuse(exchange, *error);
@@ -171,8 +195,11 @@ asio::awaitable<bool> Connection::AwaitBytes() {
   co_return !ec;
 }
 
-// false with gone_: nobody is there; without: the body is too large.
-asio::awaitable<bool> Connection::ReadBody(Parser& parser) {
+// Why the body cannot be read; with gone_, nobody is there to be told.
+asio::awaitable<std::optional<ApiError>> Connection::ReadBody(Parser& parser) {
+  auto* check = CheckChunk;
+  parser.on_chunk_header(check);
+
   parser.body_limit(core_.options.max_body_bytes);
   const steady_clock::time_point began = steady_clock::now();
   size_t received = 0;
@@ -180,13 +207,15 @@ asio::awaitable<bool> Connection::ReadBody(Parser& parser) {
     stream_.expires_at(began + core_.options.body_timeout + milliseconds(1000 * received / kBytesPerSecond));
     beast::error_code ec;
     received += co_await http::async_read_some(stream_, buffer_, parser, Token(ec));
-    if (ec == http::error::body_limit || ec == http::error::buffer_overflow) co_return false;
-    if (ec) {
-      gone_ = true;
-      co_return false;
+    if (ec == http::error::body_limit || ec == http::error::buffer_overflow) {
+      co_return TooLarge(core_.options.max_body_bytes);
     }
+    if (!ec) continue;
+    const std::optional<ApiError> error = ParseError(ec, "", core_.options);
+    gone_ = !error.has_value();
+    co_return error;
   }
-  co_return true;
+  co_return std::nullopt;
 }
 
 void Connection::ReadHeader(Exchange& exchange, const Parser& parser) const {

@@ -1,5 +1,6 @@
 // Requests come in, wait their turn, and begin in a session.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "server/engine_core.h"
@@ -22,7 +23,8 @@ ApiError Busy(std::string message, std::string code, int retry_after) {
   return {503, std::move(message), "server_error", "", std::move(code), retry_after};
 }
 ApiError FromStatus(const Status& status, const std::string& param) {
-  if (status.code() == Code::kInternal) return {500, status.message(), "server_error", "", "", 0};
+  if (status.code() == Code::kInternal)
+    return {500, status.message(), "server_error", "", "internal_error", 0};
   std::string message = status.message();
   if (!status.hint().empty()) message += " (" + status.hint() + ")";
   if (!message.starts_with("--")) return BadRequest(std::move(message), param);
@@ -54,9 +56,40 @@ void EngineCore::Submit(uint64_t ticket, Request request, std::shared_ptr<Receiv
     job->receiver->OnError(*error);
     return;
   }
+  EncodeBeside(*job);
   waiting_.push_back(std::move(job));
   try_admit_ = true;
   Count();
+}
+
+// Long texts are encoded by another thread, so that no reply waits for them; the request begins after that.
+void EngineCore::EncodeBeside(Job& job) {
+  const Request& r = job.request;
+  size_t bytes = r.prompt.size() + r.tools.size();
+  for (const ChatMessage& message : job.messages) bytes += message.content.size() + message.extra.size();
+  if (bytes < EncodingCache::kLongText) return;
+  job.encoding = true;
+  job.encoded = loaded_.encodings->Hold();
+  // As it would be planned for a stream that is empty: the long pieces of other plans are the same.
+  const bool first = r.session.empty() || table_.Find(r.tenant, r.session) == nullptr;
+  encoder_.Post([this, ticket = job.ticket, chat = r.chat, messages = job.messages, tools = r.tools,
+                 prompt = r.prompt, first, hold = job.encoded, post = post_]() mutable {
+    if (!loaded_.encodings->stopped()) {
+      if (chat) {
+        static_cast<void>(PlanChat(*loaded_.prompter, messages, 0, {}, tools));
+      } else {
+        loaded_.encodings->Encode(prompt,
+                                  {.add_special = first, .parse_special = true, .leading_space = first});
+      }
+    }
+    hold.reset();
+    post([this, ticket] {
+      for (const std::unique_ptr<Job>& waiting : waiting_) {
+        if (waiting->ticket == ticket) waiting->encoding = false;
+      }
+      try_admit_ = true;
+    });
+  });
 }
 
 // What can be judged of a request by itself.
@@ -114,11 +147,17 @@ void EngineCore::Admit() {
   std::vector<std::string> running;
   for (const auto& job : waiting_) waiting.push_back({job->request.tenant, job->ticket});
   for (const auto& job : active_) running.push_back(job->request.tenant);
+  std::set<SessionTable::Key> awaited;  // a session's requests begin in the order in which they came
   for (const size_t i : AdmissionOrder(waiting, running)) {
     if (static_cast<int64_t>(active_.size()) >= options_.max_active) break;
     Job& job = *waiting_[i];
+    const SessionTable::Key session(job.request.tenant, job.request.session);
+    if (!session.second.empty() && awaited.contains(session)) continue;
     const Admitted outcome = TryStart(job);
-    if (outcome == Admitted::kWait) continue;
+    if (outcome == Admitted::kWait) {
+      awaited.insert(session);
+      continue;
+    }
     if (outcome == Admitted::kStarted) {
       if (options_.counters != nullptr) {
         options_.counters->queue_seconds.Observe(Seconds(Clock::now() - job.submitted));
@@ -134,6 +173,7 @@ void EngineCore::Admit() {
 }
 
 EngineCore::Admitted EngineCore::TryStart(Job& job) {
+  if (job.encoding) return Admitted::kWait;
   if (!job.request.session.empty()) return StartNamed(job);
   if (!job.request.previous.empty()) return StartPrevious(job);
   if (!job.request.chat) return StartText(job);
@@ -315,6 +355,7 @@ EngineCore::Admitted EngineCore::Begin(Job& job, const SlotPtr& slot,
     mark.begin += owed;
     if (mark.end >= 0) mark.end += owed;
   }
+  job.encoded.reset();
   job.state = Job::State::kPrefill;
   job.fed = 0;
   job.next_mark = 0;

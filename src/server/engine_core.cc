@@ -44,6 +44,7 @@ EngineCore::EngineCore(const EngineServiceOptions& options, Loaded loaded, Post 
 }
 
 bool EngineCore::Round() {
+  RetryParked(false);
   Admit();
   const bool worked = !active_.empty();
   if (worked) Step();
@@ -62,6 +63,7 @@ std::optional<Clock::time_point> EngineCore::Deadline() const {
   };
   if (loaded_.store != nullptr && !draining_) earlier(next_spill_);
   if (draining_ && !active_.empty()) earlier(drain_until_);
+  for (const Parked& parked : parked_) earlier(parked.until);
   return due;
 }
 
@@ -280,8 +282,10 @@ void EngineCore::CancelAll() {
   while (!active_.empty()) Cancel(active_.front()->ticket);
 }
 
-void EngineCore::Drain(double seconds, std::function<void()> done) {
+void EngineCore::Drain(double seconds, std::function<void(int64_t)> done) {
   draining_ = true;
+  loaded_.encodings->Stop();
+  RetryParked(true);
   drained_ = std::move(done);
   drain_until_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                     std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e8)));

@@ -19,17 +19,19 @@
 #include "engine/chat_prompter.h"
 #include "formats/tensor_file.h"
 #include "model/model.h"
+#include "server/encoding_cache.h"
 #include "server/engine_service.h"
 #include "server/job.h"
 #include "server/scheduler.h"
 #include "server/session_store.h"
 #include "server/session_table.h"
 #include "server/watch.h"
+#include "server/worker_thread.h"
 
 namespace ballast::server {
 
 // Errors as clients know them.
-ApiError BadRequest(std::string message, std::string param, std::string code = "");
+ApiError BadRequest(std::string message, std::string param, std::string code = "invalid_value");
 ApiError NotFound(std::string message, std::string param, std::string code);
 ApiError Busy(std::string message, std::string code, int retry_after);
 ApiError FromStatus(const Status& status, const std::string& param);
@@ -39,6 +41,7 @@ struct Loaded {
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<TensorFile> file;
   std::unique_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<EncodingCache> encodings;  // the same, for prompts
   std::unique_ptr<const Model> model;
   std::optional<ChatPrompter> prompter;  // none: the model has no chat format that Ballast knows
   std::string no_chat;                   // then why
@@ -52,6 +55,7 @@ class EngineCore {
   // `post` runs a task on the engine's thread, from any thread.
   using Post = std::function<void(std::function<void()>)>;
   EngineCore(const EngineServiceOptions& options, Loaded loaded, Post post);
+  ~EngineCore() { loaded_.encodings->Stop(); }
 
   // Requests.
   void Submit(uint64_t ticket, Request request, std::shared_ptr<Receiver> receiver, Clock::time_point when);
@@ -69,15 +73,18 @@ class EngineCore {
   void Get(const std::string& tenant, const std::string& id, const Done<SessionInfo>& done);
   void Delete(const std::string& tenant, const std::string& id, const Done<bool>& done);
   void Save(const std::string& tenant, const std::string& id, const Done<SessionInfo>& done);
-  void Restore(const std::string& tenant, const std::string& id, const Done<SessionInfo>& done);
+  void Restore(const std::string& tenant, const std::string& id, const Done<SessionInfo>& done,
+               bool last = false);
   void Fork(const std::string& tenant, const std::string& id, const std::string& to,
-            const Done<SessionInfo>& done);
+            const Done<SessionInfo>& done, bool last = false);
   void Watch(uint64_t watch, const std::string& tenant, const std::string& id,
-             std::function<bool(const CacheView&)> view, const std::function<void(ApiError)>& failed);
+             const std::function<bool(const CacheView&)>& view, const std::function<void(ApiError)>& failed,
+             bool last = false);
   void Unwatch(uint64_t watch);
 
-  // Takes no more requests; those that wait are refused. Calls `done` when all is answered and saved.
-  void Drain(double seconds, std::function<void()> done);
+  // Takes no more requests; those that wait are refused. When all is answered and saved, calls `done` with
+  // the number of sessions that could not be saved.
+  void Drain(double seconds, std::function<void(int64_t unsaved)> done);
   // Ends every request as cancelled.
   void CancelAll();
 
@@ -115,6 +122,7 @@ class EngineCore {
   void Release(Job& job);
 
   // --- engine_admit.cc
+  void EncodeBeside(Job& job);
   void Admit();
   enum class Admitted { kStarted, kWait, kFailed };
   Admitted TryStart(Job& job);
@@ -143,6 +151,15 @@ class EngineCore {
   enum class Room { kYes, kSoon, kNever };
   // For one more session in memory; `keep` is not given up for it.
   Room MakeRoom(const Slot* keep);
+  // An operation on a session that waits for room in memory, a while; `last`: it waits no longer.
+  struct Parked {
+    uint64_t watch = 0;  // 0: no watcher's
+    Clock::time_point until{};
+    std::function<void(bool last)> retry;
+  };
+  // Whether there is room now. If not, `retry` is called later, or `no_room` now.
+  bool RoomOrPark(const Slot* keep, bool last, Parked parked, const std::function<void(ApiError)>& no_room);
+  void RetryParked(bool last);
   SlotPtr NewSlot(const std::string& tenant, const std::string& id);
   Result<SlotPtr> CopySlot(const SlotPtr& slot, const std::string& id);
   void StartRestore(const SlotPtr& slot, const Done<SessionInfo>& done);
@@ -179,7 +196,11 @@ class EngineCore {
   bool draining_ = false;
   Clock::time_point drain_until_{};
   bool drain_saved_ = false;
-  std::function<void()> drained_;
+  int64_t unsaved_ = 0;
+  std::function<void(int64_t)> drained_;
+
+  std::vector<Parked> parked_;
+  WorkerThread encoder_;  // of long texts; ends before all else
 };
 
 }  // namespace ballast::server

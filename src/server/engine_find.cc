@@ -76,7 +76,7 @@ EngineCore::Admitted EngineCore::Continue(Job& job, const SlotPtr& slot) {
     const bool first = session.stream().position() == 0;
     job.plan.tokens = job.request.prompt_tokens;
     if (job.plan.tokens.empty()) {
-      job.plan.tokens = loaded_.tokenizer->Encode(
+      job.plan.tokens = loaded_.encodings->Encode(
           job.request.prompt, {.add_special = first, .parse_special = true, .leading_space = first});
     }
     job.plan.turns = {{0, -1, 0, 0}};

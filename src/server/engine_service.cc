@@ -68,7 +68,9 @@ std::string ModelId(const EngineServiceOptions& options) {
 
 class EngineService : public Service {
  public:
-  explicit EngineService(const EngineServiceOptions& options) : options_(options) {
+  EngineService(const EngineServiceOptions& options, std::unique_ptr<SessionStore> store,
+                std::vector<SnapshotLabel> found)
+      : options_(options), store_(std::move(store)), found_(std::move(found)) {
     thread_ = std::thread([this] { Run(); });
     loader_ = std::thread([this] { LoadAll(); });
   }
@@ -148,10 +150,10 @@ class EngineService : public Service {
     return *tokenizer_;
   }
 
-  void Drain(double seconds, std::function<void()> done) override {
+  void Drain(double seconds, std::function<void(int64_t)> done) override {
     Post([this, seconds, done = std::move(done)] {
       if (core_ == nullptr) {
-        done();
+        done(0);
         return;
       }
       state_.store(State::kDraining, std::memory_order_release);
@@ -163,7 +165,8 @@ class EngineService : public Service {
   void Post(std::function<void()> task) { commands_->Post(std::move(task)); }
 
   ApiError NotReady() const {
-    if (state() == State::kFailed) return {500, "the model could not be loaded", "server_error", "", "", 0};
+    if (state() == State::kFailed)
+      return {500, "the model could not be loaded", "server_error", "", "model_failed", 0};
     return Busy("the model is loading", "loading", 2);
   }
 
@@ -208,22 +211,24 @@ class EngineService : public Service {
     const Status status = Load(*loaded);
     if (!status.ok()) {
       state_.store(State::kFailed, std::memory_order_release);
-    } else {
-      tokenizer_ = loaded->tokenizer.get();
-      Post([this, loaded] {
-        core_ = std::make_unique<EngineCore>(
-            options_, std::move(*loaded),
-            [queue = commands_](std::function<void()> task) { queue->Post(std::move(task)); });
-        state_.store(State::kReady, std::memory_order_release);
-      });
+      if (options_.on_loaded) options_.on_loaded(status);
+      return;
     }
-    if (options_.on_loaded) options_.on_loaded(status);
+    tokenizer_ = loaded->tokenizer.get();
+    Post([this, loaded] {
+      core_ = std::make_unique<EngineCore>(
+          options_, std::move(*loaded),
+          [queue = commands_](std::function<void()> task) { queue->Post(std::move(task)); });
+      state_.store(State::kReady, std::memory_order_release);
+      if (options_.on_loaded) options_.on_loaded(Status());
+    });
   }
 
   Status Load(Loaded& loaded) {
     BALLAST_ASSIGN_OR_RETURN(TensorFile file, TensorFile::Open(options_.model_path));
     loaded.file = std::make_unique<TensorFile>(std::move(file));
     BALLAST_ASSIGN_OR_RETURN(loaded.tokenizer, LoadTokenizer(*loaded.file));
+    loaded.encodings = std::make_unique<EncodingCache>(*loaded.tokenizer);
     const int cores = UsableCores();
     loaded.pool =
         std::make_unique<ThreadPool>(options_.threads > 0 ? std::min(options_.threads, cores) : cores);
@@ -243,20 +248,15 @@ class EngineService : public Service {
                              Stream::Create(*loaded.model, *loaded.pool, options_.stream));
     loaded.identity = IdentifyModel(*loaded.file, *loaded.tokenizer, loaded.model->config(), options_.compute,
                                     options_.weights);
-    if (!options_.sessions_dir.empty()) {
-      std::vector<std::string> notices;
-      BALLAST_ASSIGN_OR_RETURN(
-          loaded.store,
-          SessionStore::Open(options_.sessions_dir, options_.sessions_bytes, &loaded.found, &notices));
-      for (const std::string& notice : notices) Notice(notice);
-    }
+    loaded.store = std::move(store_);
+    loaded.found = std::move(found_);
     FillInfo(loaded, *probe);
     return Status();
   }
 
   Status MakePrompter(Loaded& loaded) {
     std::string warning;
-    Result<ChatPrompter> chat = ChooseChat(*loaded.file, *loaded.tokenizer, options_.chat_format, &warning);
+    Result<ChatPrompter> chat = ChooseChat(*loaded.file, *loaded.encodings, options_.chat_format, &warning);
     if (!warning.empty()) Notice(warning);
     if (!chat.ok()) {
       if (!options_.chat_format.empty()) return chat.status();
@@ -288,6 +288,8 @@ class EngineService : public Service {
   }
 
   const EngineServiceOptions options_;
+  std::unique_ptr<SessionStore> store_;  // until the model is loaded
+  std::vector<SnapshotLabel> found_;
   std::atomic<State> state_{State::kLoading};
   std::atomic<uint64_t> tickets_{0};
   std::atomic<bool> stop_loading_{false};
@@ -323,7 +325,17 @@ Result<std::unique_ptr<Service>> MakeEngineService(const EngineServiceOptions& o
     return Status::Expected(Code::kUsage, "--idle-seconds", "a number from 0", "another");
   }
   if (options.default_max_tokens < -1) return refuse("-n", "-1 or more", options.default_max_tokens);
-  return std::unique_ptr<Service>(new EngineService(options));
+  std::unique_ptr<SessionStore> store;
+  std::vector<SnapshotLabel> found;
+  if (!options.sessions_dir.empty()) {
+    std::vector<std::string> notices;
+    BALLAST_ASSIGN_OR_RETURN(
+        store, SessionStore::Open(options.sessions_dir, options.sessions_bytes, &found, &notices));
+    for (const std::string& notice : notices) {
+      if (options.on_notice) options.on_notice(notice);
+    }
+  }
+  return std::unique_ptr<Service>(new EngineService(options, std::move(store), std::move(found)));
 }
 
 }  // namespace ballast::server

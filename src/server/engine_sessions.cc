@@ -10,10 +10,8 @@ namespace ballast::server {
 namespace {
 
 constexpr auto kSaveAgain = std::chrono::seconds(10);  // after a failed save
+constexpr auto kRoomWait = std::chrono::seconds(10);   // an operation's, for room in memory
 
-ApiError NoSuchSession(const std::string& id) {
-  return NotFound("there is no session \"" + id + "\"", "session", "session_not_found");
-}
 ApiError SessionBusy(const std::string& id) {
   return {409,
           "session \"" + id + "\" is answering a request",
@@ -97,6 +95,35 @@ EngineCore::Room EngineCore::MakeRoom(const Slot* keep) {
   return leaving > 0 || !active_.empty() || restoring_ > 0 ? Room::kSoon : Room::kNever;
 }
 
+bool EngineCore::RoomOrPark(const Slot* keep, bool last, Parked parked,
+                            const std::function<void(ApiError)>& no_room) {
+  const Room room = MakeRoom(keep);
+  if (room == Room::kYes) return true;
+  if (room == Room::kNever || last) {
+    no_room(Busy("no room for another session now", "no_room", 1));
+  } else {
+    if (parked.until == Clock::time_point{}) parked.until = Clock::now() + kRoomWait;
+    parked_.push_back(std::move(parked));
+  }
+  return false;
+}
+
+// Those that something may have changed for, and those that have waited long enough; in order.
+void EngineCore::RetryParked(bool last) {
+  if (parked_.empty()) return;
+  const Clock::time_point now = Clock::now();
+  for (Parked& parked : std::exchange(parked_, {})) {
+    const bool due = last || now >= parked.until;
+    if (!due && !try_admit_) {
+      parked_.push_back(std::move(parked));
+      continue;
+    }
+    const size_t before = parked_.size();
+    parked.retry(due);
+    if (parked_.size() > before) parked_.back().until = parked.until;  // it waits on, no longer than at first
+  }
+}
+
 void EngineCore::Forget(const SlotPtr& slot) {
   if (!slot->gone) table_.Remove(slot);
   if (slot->on_disk && loaded_.store != nullptr) loaded_.store->Delete(slot->tenant, slot->id);
@@ -142,14 +169,16 @@ void EngineCore::Restored(const SlotPtr& slot, Result<Arena> image, const Done<S
   Notice("session \"" + slot->id + "\" cannot be restored: " + status.message());
   // Of another model: the file stays that session's, for the server that runs that model.
   const bool foreign = status.message().find("snapshot of model") != std::string::npos;
+  const ApiError refusal = BadRequest("session \"" + slot->id + "\" cannot be restored: " + status.message(),
+                                      "session", "session_not_restorable");
   if (slot->session == nullptr) {
+    watchers_.End(*slot, refusal);
     if (!foreign) loaded_.store->SetAside(slot->tenant, slot->id);
     slot->on_disk = foreign;
     if (!foreign || !slot->kept()) table_.Remove(slot);
     DenyWaiting(*slot, status.message());
   }
-  Deny(done, BadRequest("session \"" + slot->id + "\" cannot be restored: " + status.message(), "session",
-                        "session_not_restorable"));
+  Deny(done, refusal);
 }
 
 // Requests that name a session which cannot be brought back; those that only have its history stream it
@@ -180,6 +209,7 @@ void EngineCore::StartSave(const SlotPtr& slot, bool then_free, const Done<Sessi
     if (known.ok()) label = std::move(known).value();
   } else {
     Notice("session \"" + slot->id + "\" cannot be saved: " + image.status().message());
+    unsaved_ += draining_;
     Deny(done, FromStatus(image.status(), "session"));
     return;
   }
@@ -210,6 +240,7 @@ void EngineCore::Saved(const SlotPtr& slot, const SnapshotLabel& label, int64_t 
   if (!status.ok()) {
     Notice("session \"" + slot->id + "\" cannot be saved: " + status.message());
     slot->no_save_before = Clock::now() + kSaveAgain;
+    unsaved_ += drain_saved_;
     if (then_free && slot->idle() && !slot->kept() && !slot->gone) Forget(slot);
     Deny(done, FromStatus(status, "session"));
     return;
@@ -264,7 +295,7 @@ void EngineCore::AdvanceDrain() {
       }
     }
   }
-  if (drain_saved_ && saving_ == 0) std::exchange(drained_, nullptr)();
+  if (drain_saved_ && saving_ == 0) std::exchange(drained_, nullptr)(unsaved_);
 }
 
 SessionInfo EngineCore::Info(const Slot& slot) const {
@@ -325,7 +356,8 @@ void EngineCore::Save(const std::string& tenant, const std::string& id, const Do
   StartSave(slot, false, done);
 }
 
-void EngineCore::Restore(const std::string& tenant, const std::string& id, const Done<SessionInfo>& done) {
+void EngineCore::Restore(const std::string& tenant, const std::string& id, const Done<SessionInfo>& done,
+                         bool last) {
   const SlotPtr slot = table_.Find(tenant, id);
   if (slot == nullptr) return Deny(done, NoSuchSession(id));
   if (loaded_.store == nullptr) return Deny(done, NoFolder());
@@ -333,14 +365,14 @@ void EngineCore::Restore(const std::string& tenant, const std::string& id, const
   if (!slot->on_disk) {
     return Deny(done, NotFound("session \"" + id + "\" was never saved", "session", "snapshot_not_found"));
   }
-  if (slot->session == nullptr && MakeRoom(nullptr) != Room::kYes) {
-    return Deny(done, Busy("no room for another session now", "no_room", 1));
-  }
+  const auto retry = [=, this](bool now) { Restore(tenant, id, done, now); };
+  const auto no_room = [&](const ApiError& error) { Deny(done, error); };
+  if (slot->session == nullptr && !RoomOrPark(nullptr, last, {0, {}, retry}, no_room)) return;
   StartRestore(slot, done);
 }
 
 void EngineCore::Fork(const std::string& tenant, const std::string& id, const std::string& to,
-                      const Done<SessionInfo>& done) {
+                      const Done<SessionInfo>& done, bool last) {
   const SlotPtr slot = table_.Find(tenant, id);
   if (slot == nullptr) return Deny(done, NoSuchSession(id));
   if (!to.empty() && table_.Find(tenant, to) != nullptr) {
@@ -348,8 +380,9 @@ void EngineCore::Fork(const std::string& tenant, const std::string& id, const st
                        "session_exists", 0});
   }
   if (slot->job != nullptr || slot->restoring) return Deny(done, SessionBusy(id));
-  const Room room = MakeRoom(slot.get());
-  if (room != Room::kYes) return Deny(done, Busy("no room for another session now", "no_room", 1));
+  const auto retry = [=, this](bool now) { Fork(tenant, id, to, done, now); };
+  const auto no_room = [&](const ApiError& error) { Deny(done, error); };
+  if (!RoomOrPark(slot.get(), last, {0, {}, retry}, no_room)) return;
   if (slot->session == nullptr) {  // wake it first
     StartRestore(slot, [this, tenant, id, to, done](std::optional<SessionInfo> info, const ApiError& error) {
       if (!info) return Deny(done, error);
@@ -364,17 +397,21 @@ void EngineCore::Fork(const std::string& tenant, const std::string& id, const st
 }
 
 void EngineCore::Watch(uint64_t watch, const std::string& tenant, const std::string& id,
-                       std::function<bool(const CacheView&)> view,
-                       const std::function<void(ApiError)>& failed) {
+                       const std::function<bool(const CacheView&)>& view,
+                       const std::function<void(ApiError)>& failed, bool last) {
   const SlotPtr slot = table_.Find(tenant, id);
   if (slot == nullptr) return failed(NoSuchSession(id));
   if (slot->session == nullptr && !slot->restoring) {
-    if (MakeRoom(nullptr) != Room::kYes) return failed(Busy("no room for another session now", "no_room", 1));
+    const auto retry = [=, this](bool now) { Watch(watch, tenant, id, view, failed, now); };
+    if (!RoomOrPark(nullptr, last, {watch, {}, retry}, failed)) return;
     StartRestore(slot, nullptr);
   }
-  watchers_.Add(watch, slot, std::move(view));
+  watchers_.Add(watch, slot, view, failed);
 }
 
-void EngineCore::Unwatch(uint64_t watch) { watchers_.Remove(watch); }
+void EngineCore::Unwatch(uint64_t watch) {
+  watchers_.Remove(watch);
+  std::erase_if(parked_, [watch](const Parked& parked) { return parked.watch == watch; });
+}
 
 }  // namespace ballast::server

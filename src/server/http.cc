@@ -26,7 +26,7 @@ nlohmann::json ErrorJson(const ApiError& error) {
            {{"message", error.message},
             {"type", error.type},
             {"param", text(error.param)},
-            {"code", text(error.code)}}}};
+            {"code", error.code}}}};
 }
 
 Head ErrorHead(const ApiError& error) {

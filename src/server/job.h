@@ -28,8 +28,10 @@ struct Job {
 
   // While it waits: the conversation as the format prints it, with the default system message.
   std::vector<ChatMessage> messages;
-  bool default_system = false;   // messages[0] was added by us
-  std::vector<uint64_t> chains;  // after 0, 1, ... of them; it begins with the tools
+  bool default_system = false;    // messages[0] was added by us
+  bool encoding = false;          // its long texts are being encoded
+  std::shared_ptr<void> encoded;  // keeps them (EncodingCache)
+  std::vector<uint64_t> chains;   // after 0, 1, ... of them; it begins with the tools
 
   // Once admitted.
   State state = State::kWaiting;

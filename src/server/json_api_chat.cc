@@ -40,10 +40,7 @@ void RefuseTheRest(Fields& fields) {
   for (const char* name : {"functions", "audio", "prediction", "web_search_options"}) {
     fields.Unsupported(name);
   }
-  for (const char* name : {"tool_choice", "function_call"}) {
-    const json* choice = fields.Find(name);
-    if (choice != nullptr && *choice != "none" && *choice != "auto") fields.Unsupported(name);
-  }
+  for (const char* name : {"tool_choice", "function_call"}) CheckToolChoice(fields, name);
   const json* format = fields.Find("response_format");
   if (format == nullptr) return;
   const json type = format->is_object() ? format->value("type", json()) : json();

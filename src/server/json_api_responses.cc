@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "server/json_api.h"
+#include "server/json_tools.h"
 
 namespace ballast::server {
 namespace {
@@ -46,8 +47,7 @@ void RefuseTheRest(Fields& fields) {
   for (const char* name : {"tools", "background", "conversation", "prompt", "max_tool_calls"}) {
     fields.Unsupported(name);
   }
-  const json* choice = fields.Find("tool_choice");
-  if (choice != nullptr && *choice != "none" && *choice != "auto") fields.Unsupported("tool_choice");
+  CheckToolChoice(fields, "tool_choice");
   const json* text = fields.Find("text");
   if (text == nullptr) return;
   if (!text->is_object()) return fields.Fail("text", "an object", *text);

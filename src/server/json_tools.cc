@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "server/http.h"
+
 namespace ballast::server {
 namespace {
 
@@ -51,6 +53,14 @@ void ReadTools(Fields& fields, std::string_view body, std::string* tools) {
   const json* choice = fields.Find("tool_choice");
   if (list->empty() || (choice != nullptr && *choice == "none")) return;
   *tools = Ordered::parse(body, nullptr, false)["tools"].dump();
+}
+
+void CheckToolChoice(Fields& fields, std::string_view name) {
+  const json* choice = fields.Find(name);
+  if (choice == nullptr || *choice == "none" || *choice == "auto") return;
+  ApiError error = InvalidField(name, "\"none\" or \"auto\"", Shown(*choice));
+  if (*choice == "required" || choice->is_object()) error.code = "unsupported_parameter";
+  fields.Fail(std::move(error));
 }
 
 bool CheckToolFields(Fields& fields, const json& item, const std::string& at, const std::string& role) {

@@ -17,6 +17,8 @@ namespace ballast::server {
 
 // "tools", unless "tool_choice" is "none". `body` is the text that `fields` was read from.
 void ReadTools(Fields& fields, std::string_view body, std::string* tools);
+// "none" or "auto" under this name; a choice of another kind is refused.
+void CheckToolChoice(Fields& fields, std::string_view name);
 // Checks "tool_calls" of an assistant's message, "tool_call_id" and "name" of a tool's. True: there are
 // calls.
 bool CheckToolFields(Fields& fields, const nlohmann::json& item, const std::string& at,

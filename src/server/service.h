@@ -32,8 +32,8 @@ struct ApiError {
   std::string message;
   std::string type = "server_error";  // invalid_request_error, authentication_error, not_found_error, ...
   std::string param;                  // the field at fault; "": null
-  std::string code;                   // "": null
-  int retry_after = 0;                // seconds; 0: no such header
+  std::string code = "internal_error";
+  int retry_after = 0;  // seconds; 0: no such header
 };
 
 // What a session's monitor thinks, and how often the session was rescued.
@@ -173,8 +173,8 @@ class Service {
   virtual const Tokenizer& tokenizer() const = 0;
 
   // Stops taking requests; running ones finish (or are cancelled after `seconds`), sessions are saved; then
-  // `done`.
-  virtual void Drain(double seconds, std::function<void()> done) = 0;
+  // `done`, with how many could not be.
+  virtual void Drain(double seconds, std::function<void(int64_t unsaved)> done) = 0;
 };
 
 }  // namespace ballast::server

@@ -9,14 +9,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
+
+#include "server/worker_thread.h"
 
 namespace ballast::server {
 namespace {
@@ -24,6 +22,7 @@ namespace {
 constexpr size_t kPage = 4096;  // runs of zeros at least so long are holes
 constexpr std::string_view kEnding = ".session";
 constexpr std::string_view kTemporary = ".tmp";
+constexpr size_t kNameDigits = 32;
 
 class Descriptor {
  public:
@@ -46,6 +45,31 @@ class Descriptor {
 
 Status Failed(const std::string& what, const std::string& name, int error = errno) {
   return Status(Code::kInternal, "session file " + name + ": " + what + ": " + std::strerror(error));
+}
+
+// "<32 hex digits>.session", as SnapshotFileName makes them.
+bool IsOurs(std::string_view name) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  return name.size() == kNameDigits + kEnding.size() && name.ends_with(kEnding) &&
+         name.find_first_not_of(kDigits) == kNameDigits;
+}
+// What a save that never ended has left.
+bool IsOurTemporary(std::string_view name) {
+  return name.ends_with(kTemporary) && IsOurs(name.substr(0, name.size() - kTemporary.size()));
+}
+
+// Regular files only; a FIFO would be waited for.
+Descriptor OpenRegular(int dir, const std::string& name, struct stat* info, Status* status) {
+  Descriptor file(openat(dir, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file.ok()) {
+    *status = errno == ENOENT ? Status(Code::kInput, "session file " + name + ": there is none")
+                              : Failed("opening", name);
+  } else if (fstat(file.get(), info) != 0) {
+    *status = Failed("looking at", name);
+  } else if (!S_ISREG(info->st_mode)) {
+    *status = Status(Code::kInput, "session file " + name + ": expected a regular file, found another kind");
+  }
+  return file;
 }
 
 bool AllZero(std::span<const uint8_t> block) {
@@ -83,13 +107,10 @@ Status WriteContent(int fd, const std::string& name, std::span<const uint8_t> by
 }
 
 Result<Arena> ReadWhole(int dir, const std::string& name) {
-  Descriptor file(openat(dir, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!file.ok()) {
-    if (errno == ENOENT) return Status(Code::kInput, "session file " + name + ": there is none");
-    return Failed("opening", name);
-  }
   struct stat info {};
-  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return Failed("looking at", name);
+  Status opened;
+  const Descriptor file = OpenRegular(dir, name, &info, &opened);
+  if (!opened.ok()) return opened;
   // The header decides how much memory this may take.
   std::vector<uint8_t> header(kSnapshotHeaderBytes);
   if (pread(file.get(), header.data(), header.size(), 0) != static_cast<ssize_t>(header.size())) {
@@ -108,20 +129,26 @@ Result<Arena> ReadWhole(int dir, const std::string& name) {
   return out;
 }
 
+// The folder, made if need be, with its lock.
+Result<Descriptor> OpenFolder(const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
+    return Status::Expected(Code::kUsage, "--sessions-dir", "a folder of this server's own",
+                            path + ": " + why);
+  };
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return refuse(std::strerror(errno));
+  Descriptor dir(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!dir.ok()) return refuse(std::strerror(errno));
+  if (flock(dir.get(), LOCK_EX | LOCK_NB) != 0) {
+    return refuse(errno == EWOULDBLOCK ? "another process uses it" : std::strerror(errno));
+  }
+  if (faccessat(dir.get(), ".", W_OK | X_OK, 0) != 0) return refuse(std::strerror(errno));
+  return dir;
+}
+
 class FolderStore : public SessionStore {
  public:
-  FolderStore(Descriptor dir, int64_t quota) : dir_(std::move(dir)), quota_(quota) {}
-  ~FolderStore() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    wake_.notify_one();
-    if (thread_.joinable()) thread_.join();
-  }
-  void Start() {
-    thread_ = std::thread([this] { Work(); });
-  }
+  FolderStore(std::string path, Descriptor dir, int64_t quota)
+      : path_(std::move(path)), dir_(std::move(dir)), quota_(quota) {}
 
   Status Index(std::vector<SnapshotLabel>* found, std::vector<std::string>* notices) {
     const int copy = openat(dir_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -135,9 +162,9 @@ class FolderStore : public SessionStore {
     closedir(list);
     std::sort(names.begin(), names.end());
     for (const std::string& name : names) {
-      if (name.find(kTemporary) != std::string::npos) {
-        unlinkat(dir_.get(), name.c_str(), 0);  // a save that never ended
-      } else if (name.ends_with(kEnding)) {
+      if (IsOurTemporary(name)) {
+        unlinkat(dir_.get(), name.c_str(), 0);
+      } else if (IsOurs(name)) {
         IndexFile(name, found, notices);
       }
     }
@@ -150,6 +177,7 @@ class FolderStore : public SessionStore {
     Post([this, label, shared, done = std::move(done)] {
       const std::string name = SnapshotFileName(label.tenant, label.id);
       Deleted deleted;
+      ReopenIfLost();
       Status status = MakeRoom(name, *shared, &deleted);
       if (status.ok()) status = WriteFileDurably(dir_.get(), name, {shared->data(), shared->size()});
       if (status.ok()) Remember(name, label);
@@ -191,10 +219,9 @@ class FolderStore : public SessionStore {
     struct stat info {};
     Status status;
     {
-      Descriptor file(openat(dir_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-      if (!file.ok() || fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-        status = Failed("opening", name);
-      } else if (pread(file.get(), header.data(), header.size(), 0) != static_cast<ssize_t>(header.size())) {
+      const Descriptor file = OpenRegular(dir_.get(), name, &info, &status);
+      if (status.ok() &&
+          pread(file.get(), header.data(), header.size(), 0) != static_cast<ssize_t>(header.size())) {
         status = Status(Code::kInput, "too short");
       }
     }
@@ -253,37 +280,23 @@ class FolderStore : public SessionStore {
     return Status();
   }
 
-  void Post(std::function<void()> task) {
-    {
-      const std::lock_guard lock(mutex_);
-      tasks_.push_back(std::move(task));
-    }
-    wake_.notify_one();
+  // Somebody removed the folder under us: what was in it is gone, what comes next need not be.
+  void ReopenIfLost() {
+    struct stat info {};
+    if (fstat(dir_.get(), &info) != 0 || info.st_nlink > 0) return;
+    Result<Descriptor> again = OpenFolder(path_);
+    if (!again.ok()) return;  // the save says why
+    dir_ = std::move(again).value();
+    files_.clear();
   }
 
-  // Ends only when everything asked for is done.
-  void Work() {
-    for (;;) {
-      std::function<void()> task;
-      {
-        std::unique_lock lock(mutex_);
-        wake_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
-        if (tasks_.empty()) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-      }
-      task();
-    }
-  }
+  void Post(std::function<void()> task) { worker_.Post(std::move(task)); }
 
+  const std::string path_;
   Descriptor dir_;  // holds the lock
   const int64_t quota_;
   std::map<std::string, File> files_;  // the store's thread only, after Index
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> tasks_;
-  bool stop_ = false;
-  std::thread thread_;
+  WorkerThread worker_;                // ends, first of all, when everything asked for is done
 };
 
 }  // namespace
@@ -320,20 +333,9 @@ Status WriteFileDurably(int dir, const std::string& name, std::span<const uint8_
 Result<std::unique_ptr<SessionStore>> SessionStore::Open(const std::string& path, int64_t quota,
                                                          std::vector<SnapshotLabel>* found,
                                                          std::vector<std::string>* notices) {
-  const auto refuse = [&](const std::string& why) {
-    return Status::Expected(Code::kUsage, "--sessions-dir", "a folder of this server's own",
-                            path + ": " + why);
-  };
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return refuse(std::strerror(errno));
-  Descriptor dir(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!dir.ok()) return refuse(std::strerror(errno));
-  if (flock(dir.get(), LOCK_EX | LOCK_NB) != 0) {
-    return refuse(errno == EWOULDBLOCK ? "another process uses it" : std::strerror(errno));
-  }
-  if (faccessat(dir.get(), ".", W_OK | X_OK, 0) != 0) return refuse(std::strerror(errno));
-  auto store = std::make_unique<FolderStore>(std::move(dir), quota);
+  BALLAST_ASSIGN_OR_RETURN(Descriptor dir, OpenFolder(path));
+  auto store = std::make_unique<FolderStore>(path, std::move(dir), quota);
   BALLAST_RETURN_IF_ERROR(store->Index(found, notices));
-  store->Start();
   return std::unique_ptr<SessionStore>(std::move(store));
 }
 

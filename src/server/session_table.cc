@@ -4,6 +4,10 @@
 
 namespace ballast::server {
 
+ApiError NoSuchSession(const std::string& id) {
+  return {404, "there is no session \"" + id + "\"", "not_found_error", "session", "session_not_found", 0};
+}
+
 SlotPtr SessionTable::Find(const std::string& tenant, const std::string& id) const {
   const auto it = slots_.find({tenant, id});
   return it == slots_.end() ? nullptr : it->second;

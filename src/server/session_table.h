@@ -20,6 +20,7 @@ namespace ballast::server {
 
 struct Job;
 using Clock = std::chrono::steady_clock;
+ApiError NoSuchSession(const std::string& id);
 inline double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 // Where one session is.

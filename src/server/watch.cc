@@ -35,14 +35,24 @@ double SurpriseBits(std::span<const float> logits, Token token) {
   return (LogSumExp(logits) - static_cast<double>(logits[static_cast<size_t>(token)])) / std::log(2.0);
 }
 
-void Watchers::Add(uint64_t watch, SlotPtr slot, std::function<bool(const CacheView&)> view) {
+void Watchers::Add(uint64_t watch, SlotPtr slot, std::function<bool(const CacheView&)> view,
+                   std::function<void(ApiError)> ended) {
   Watcher w;
   w.slot = std::move(slot);
   w.view = std::move(view);
+  w.ended = std::move(ended);
   watchers_[watch] = std::move(w);
 }
 
 void Watchers::Remove(uint64_t watch) { watchers_.erase(watch); }
+
+void Watchers::End(const Slot& slot, const ApiError& why) {
+  std::erase_if(watchers_, [&](const auto& watcher) {
+    if (watcher.second.slot.get() != &slot) return false;
+    watcher.second.ended(why);
+    return true;
+  });
+}
 
 bool Watchers::Watches(const Slot& slot) const {
   return std::any_of(watchers_.begin(), watchers_.end(),
@@ -99,6 +109,7 @@ void Watchers::Show() {
   for (auto it = watchers_.begin(); it != watchers_.end();) {
     Watcher& w = it->second;
     bool keep = !w.slot->gone;
+    if (!keep) w.ended(NoSuchSession(w.slot->id));
     if (keep && Changed(w) && (!w.ever || now - w.shown >= kInterval)) keep = w.view(Make(w));
     it = keep ? std::next(it) : watchers_.erase(it);
   }

@@ -25,7 +25,9 @@ class Watchers {
  public:
   explicit Watchers(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  void Add(uint64_t watch, SlotPtr slot, std::function<bool(const CacheView&)> view);
+  // `ended` is told when the session is no more.
+  void Add(uint64_t watch, SlotPtr slot, std::function<bool(const CacheView&)> view,
+           std::function<void(ApiError)> ended);
   void Remove(uint64_t watch);
   bool Watches(const Slot& slot) const;
 
@@ -33,6 +35,9 @@ class Watchers {
   void Fed(const Slot& slot, const Batch::Entry& entry, int64_t tokens);
   // A token was sampled from these logits.
   void Sampled(const Slot& slot, Token token, std::span<const float> logits);
+
+  // The session cannot be shown any more.
+  void End(const Slot& slot, const ApiError& why);
 
   // The session went back to `position`: what is fed from there on is new.
   void WentBack(const Slot& slot, int64_t position);
@@ -45,6 +50,7 @@ class Watchers {
   struct Watcher {
     SlotPtr slot;
     std::function<bool(const CacheView&)> view;
+    std::function<void(ApiError)> ended;
     Clock::time_point shown{};
     bool ever = false;
     int64_t position = 0;           // shown up to here

@@ -176,7 +176,7 @@ std::vector<Token> HfTokenizer::Encode(std::string_view text, const EncodeOption
   AroundAdded(raw_, text, &run, [&](std::string_view stretch, size_t begin) {
     bool prepend = begin > 0 || options.leading_space;
     bool first = begin == 0;
-    while (!stretch.empty()) {
+    while (!stretch.empty() && !options.stopped()) {
       const size_t bytes = StretchBytes(stretch);
       EncodeRaw(stretch.substr(0, bytes), first, prepend, &run);
       first = prepend = false;

@@ -11,6 +11,7 @@
 #ifndef BALLAST_TEXT_TOKENIZER_H_
 #define BALLAST_TEXT_TOKENIZER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -62,6 +63,9 @@ class Tokenizer {
         true;  // control tokens written in the text become their ids; otherwise they are plain text
     bool leading_space =
         true;  // false: `text` continues ordinary text, so add_space_prefix puts no space before it
+    // Once true, a long text is left where it is, within a megabyte: what comes back is of no use then.
+    const std::atomic<bool>* stop = nullptr;
+    bool stopped() const { return stop != nullptr && stop->load(std::memory_order_relaxed); }
   };
   // `text` is any bytes. Appends nothing else.
   virtual std::vector<Token> Encode(std::string_view text, const EncodeOptions& options) const = 0;

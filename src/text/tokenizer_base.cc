@@ -12,7 +12,7 @@ namespace {
 
 // Ordinary text is encoded in stretches of at most this, so that the working memory (about 50 bytes per byte)
 // and 32-bit offsets stay bounded. Ids differ from an uncut run at most at a cut.
-constexpr size_t kMaxStretch = 16 << 20;
+constexpr size_t kMaxStretch = 1 << 20;
 constexpr size_t kStretchSearch = 64 << 10;
 
 // Texts that end a turn or a document, as model families spell them.
@@ -226,8 +226,8 @@ std::vector<Token> TokenizerBase::Encode(std::string_view text, const EncodeOpti
   for (size_t at = 0; at < text.size();) {
     const SpecialMatcher::Match match = specials_.Find(text, at, options.parse_special);
     const size_t plain_end = match.bytes > 0 ? match.begin : text.size();
-    if (plain_end > at) EncodePlain(text.substr(at, plain_end - at), leading_space, &out);
-    if (match.bytes == 0) break;
+    if (plain_end > at) EncodePlain(text.substr(at, plain_end - at), leading_space, options, &out);
+    if (match.bytes == 0 || options.stopped()) break;
     out.push_back(match.id);
     // SentencePiece puts its space before a text, and every control token starts one.
     leading_space = IsControl(match.id);
@@ -240,8 +240,9 @@ std::vector<Token> TokenizerBase::Encode(std::string_view text, const EncodeOpti
   return out;
 }
 
-void TokenizerBase::EncodePlain(std::string_view text, bool leading_space, std::vector<Token>* out) const {
-  while (!text.empty()) {
+void TokenizerBase::EncodePlain(std::string_view text, bool leading_space, const EncodeOptions& options,
+                                std::vector<Token>* out) const {
+  while (!text.empty() && !options.stopped()) {
     const size_t bytes = StretchBytes(text);
     EncodeText(text.substr(0, bytes), leading_space, out);
     leading_space = false;

@@ -62,7 +62,8 @@ class TokenizerBase : public Tokenizer {
   void BuildPieces();
   Status BuildSpecials();
 
-  void EncodePlain(std::string_view text, bool leading_space, std::vector<Token>* out) const;
+  void EncodePlain(std::string_view text, bool leading_space, const EncodeOptions& options,
+                   std::vector<Token>* out) const;
 
   std::vector<uint8_t> flags_;      // by id
   std::string pieces_;              // all of them, one after another

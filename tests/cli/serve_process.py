@@ -13,9 +13,9 @@ from conftest import BALLAST, LIMIT, environment
 
 
 class Server:
-    def __init__(self, *flags, wait=True):
+    def __init__(self, *flags, wait=True, **popen):
         command = [BALLAST, "serve", "--port", "0", *map(str, flags)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), **popen)
         atexit.register(self.process.kill)  # also when a test fails
         self.log = b""
         self.reader = threading.Thread(target=self._read_log, daemon=True)

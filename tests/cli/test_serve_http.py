@@ -4,6 +4,7 @@ Without the openai package (tools/test_packages.py installs it) the tests that u
 """
 import concurrent.futures
 import json
+import resource
 import signal
 import socket
 import sys
@@ -226,6 +227,22 @@ def test_sigterm_drains_and_ends_with_0():
         assert json.loads(line)["level"]
 
 
+def test_a_disk_that_is_full_loses_no_reply_and_is_told_at_the_end(tmp_path):
+    folder = tmp_path / "sessions"
+    limit = 100_000  # bytes of a file: too few for any session
+    running = Server("-c", 256, "--sessions-dir", folder,
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    body = {"messages": SAY, "max_tokens": 2, "session": "mine"}
+    assert running.json("POST", "/v1/chat/completions", body)[0] == 200
+    status, answer = running.json("POST", "/v1/sessions/mine/save")
+    assert status == 500 and "File too large" in answer["error"]["message"], answer
+    assert answer["error"]["code"] == "internal_error"
+    assert running.json("POST", "/v1/chat/completions", body)[0] == 200  # it is still there
+    assert list(folder.iterdir()) == []
+    assert running.stop() == 1  # ended by itself, and not as if all were well
+    assert b"every session saved" in running.log
+
+
 def test_health_is_503_while_loading_and_a_second_signal_forces():
     running = Server("-c", 256, wait=False)
     running.wait_ready()
@@ -248,6 +265,9 @@ def test_bad_flags_are_usage_errors(tmp_path):
     refused(ballast("serve", "--evict", "all"), 2, "--evict")
     refused(ballast("serve", "--api-key", ""), 2, "--api-key")
     (tmp_path / "none").write_text("# nothing\n")
+    outcome = ballast("serve", "--sessions-dir", tmp_path / "none")
+    refused(outcome, 2, "--sessions-dir", "Not a directory")
+    assert outcome.out == b""  # no address of a server that will not be
     refused(ballast("serve", "--api-key-file", tmp_path / "none"), 2, "at least one key")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused(ballast("serve", "--port", taken.getsockname()[1]), 2, "free address")

@@ -185,6 +185,10 @@ TEST_F(ChatTest, WrongFieldsAre400AndNamed) {
        "messages[0].tool_call_id"},
       {{{"functions", {1}}}, "functions"},
       {{{"tool_choice", "required"}}, "tool_choice"},
+      {{{"tool_choice", ""}}, "tool_choice"},
+      {{{"tool_choice", json::array()}}, "tool_choice"},
+      {{{"tool_choice", json::object()}}, "tool_choice"},
+      {{{"tool_choice", false}}, "tool_choice"},
       {{{"response_format", {{"type", "json_object"}}}}, "response_format"},
       {{{"model", 5}}, "model"},
   };

@@ -119,9 +119,9 @@ class FakeService : public Service {
   }
   const ModelInfo& model() const override { return info_; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
-  void Drain(double, std::function<void()> done) override {
+  void Drain(double, std::function<void(int64_t)> done) override {
     state_ = State::kDraining;
-    done();
+    done(0);
   }
 
   // For the tests.

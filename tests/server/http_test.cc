@@ -138,6 +138,17 @@ TEST_F(HttpTest, WhatTwoParsersCouldReadDifferentlyIsRefused) {
   EXPECT_EQ(Raw("GET /health HTTP/1.1\r\n\r\n"), 400);
   EXPECT_EQ(Raw("GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n"), 400);
   EXPECT_EQ(Raw("\x16\x03\x01 TLS?\r\n\r\n"), 400);
+  const std::string chunked = start + "Transfer-Encoding: chunked\r\n\r\n";
+  for (const char* size : {"0x5", "5x", "5 5", "-5", "+5", "", "G", "5\t5", "11111111111111111"}) {
+    EXPECT_EQ(Raw(chunked + size + "\r\nhello\r\n0\r\n\r\n"), 400) << size;
+  }
+  EXPECT_EQ(Raw(chunked + "5\r\nhelloXX0\r\n\r\n"), 400);
+  const std::string body = R"({"content":"a"})";
+  EXPECT_EQ(Raw(chunked + "F;name=value\r\n" + body + "\r\n0\r\n\r\n"), 200);
+  // Lines end with CR LF; only a version that is none of ours is a matter of versions.
+  EXPECT_EQ(Raw("GET /health HTTP/1.1\nHost: localhost\n\n"), 400);
+  EXPECT_EQ(Raw("GET /health HTTP/1.x\r\nHost: localhost\r\n\r\n"), 400);
+  EXPECT_EQ(Raw("GET /health HTTP/2.0\r\nHost: localhost\r\n\r\n"), 505);
   EXPECT_EQ(Raw("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"), 200);
 }
 

@@ -116,9 +116,7 @@ inline std::unique_ptr<Service> Serve(EngineServiceOptions options) {
   EXPECT_TRUE(service.ok()) << service.status().message();
   const Status status = loaded->get_future().get();
   EXPECT_TRUE(status.ok()) << status.message();
-  while (status.ok() && (*service)->state() != Service::State::kReady) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  EXPECT_EQ((*service)->state(), status.ok() ? Service::State::kReady : Service::State::kFailed);
   return std::move(service).value();
 }
 
@@ -184,10 +182,11 @@ inline std::optional<SessionInfo> Find(Service& service, const std::string& id,
                                        const std::string& tenant = "") {
   return Wait<SessionInfo>([&](auto done) { service.GetSession(tenant, id, done); }).first;
 }
-inline void DrainAndWait(Service& service, double seconds = 5) {
-  std::promise<void> drained;
-  service.Drain(seconds, [&] { drained.set_value(); });
-  drained.get_future().wait();
+// How many sessions could not be saved.
+inline int64_t DrainAndWait(Service& service, double seconds = 5) {
+  std::promise<int64_t> drained;
+  service.Drain(seconds, [&](int64_t unsaved) { drained.set_value(unsaved); });
+  return drained.get_future().get();
 }
 
 // A fresh empty folder, gone with the object.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <map>
 #include <mutex>
 #include <random>
@@ -703,6 +704,18 @@ TEST(Service, AWatcherSeesEveryTokenOnceAndTheSinkMassOfEveryHead) {
   EXPECT_EQ(static_cast<int64_t>(seen.size()), position);
   EXPECT_EQ(views.back().sink_mass.size(), 8u);
   EXPECT_GT(views.back().surprise, 0);
+}
+
+TEST(Service, AWatcherIsToldThatItsSessionIsDeleted) {
+  auto service = Serve(TinyOptions());
+  Request r = Chat({{"user", "watchme"}}, 2);
+  r.session = "w";
+  AskAndWait(*service, r);
+  std::promise<ApiError> ended;
+  service->Watch(
+      "", "w", [](const CacheView&) { return true; }, [&](const ApiError& e) { ended.set_value(e); });
+  ASSERT_TRUE(Wait<bool>([&](auto done) { service->DeleteSession("", "w", done); }).first);
+  EXPECT_EQ(ended.get_future().get().code, "session_not_found");
 }
 
 }  // namespace

@@ -4,12 +4,15 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <random>
 
 #include "engine/generate.h"
@@ -269,8 +272,12 @@ TEST(SessionStore, AKilledSaveLeavesTheOldOrTheNewSession) {
     }
   }
   EXPECT_TRUE(saved[0] && saved[1] && saved[2]);
-  // What a killed save left behind is swept away.
-  std::ofstream(folder.path() + "/x.session.tmp") << "half";
+  // What a killed save left behind is swept away; files of others are not.
+  const std::string own = folder.path() + "/" + SnapshotFileName("t", "s9") + ".tmp";
+  const std::vector<std::string> others = {"notes.tmp", "a.tmp.txt", "x.session", "x.session.tmp",
+                                           std::string(32, 'G') + ".session.tmp"};
+  std::ofstream(own) << "half";
+  for (const std::string& name : others) std::ofstream(folder.path() + "/" + name) << "somebody's";
   std::ofstream(folder.path() + "/" + std::string(32, '0') + ".session") << "not a session";
   std::vector<SnapshotLabel> found;
   std::vector<std::string> notices;
@@ -279,7 +286,28 @@ TEST(SessionStore, AKilledSaveLeavesTheOldOrTheNewSession) {
   EXPECT_TRUE(found.empty()) << "they are not named as their labels say";
   EXPECT_EQ(notices.size(), 4u);
   EXPECT_EQ(folder.Files(".bad").size(), 4u);
-  EXPECT_TRUE(folder.Files(".tmp").empty());
+  EXPECT_FALSE(std::filesystem::exists(own));
+  for (const std::string& name : others)
+    EXPECT_TRUE(std::filesystem::exists(folder.path() + "/" + name)) << name;
+}
+
+// Opening one would wait for a writer, and with it the whole store.
+TEST(SessionStore, AFifoInTheFolderIsSetAside) {
+  const TempFolder folder("fifo");
+  std::filesystem::create_directory(folder.path());
+  const std::string name = SnapshotFileName("t", "s");
+  ASSERT_EQ(mkfifo((folder.path() + "/" + name).c_str(), 0600), 0);
+  std::vector<SnapshotLabel> found;
+  std::vector<std::string> notices;
+  auto store = SessionStore::Open(folder.path(), 1 << 30, &found, &notices);
+  ASSERT_TRUE(store.ok()) << store.status().message();
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_NE(notices[0].find("regular file"), std::string::npos) << notices[0];
+  // One that appears later is refused in words.
+  ASSERT_EQ(mkfifo((folder.path() + "/" + name).c_str(), 0600), 0);
+  std::promise<Status> loaded;
+  (*store)->Load("t", "s", [&](Result<Arena> image) { loaded.set_value(image.status()); });
+  EXPECT_NE(loaded.get_future().get().message().find("regular file"), std::string::npos);
 }
 
 TEST(SessionStore, AFolderHasOneOwner) {
@@ -376,6 +404,51 @@ TEST(SessionStore, IdleSessionsSpillByThemselves) {
   for (int i = 0; i < 200 && Find(*service, "s")->state != "spilled"; ++i) usleep(10000);
   EXPECT_EQ(Find(*service, "s")->state, "spilled");
   EXPECT_EQ(AskAndWait(*service, Named("s", "two"))->text, Unbroken({"one", "two"})[1]);
+}
+
+// A server that ends must not end well when a conversation is lost.
+TEST(SessionStore, SessionsThatCannotBeSavedAreCountedAndALostFolderIsMadeAgain) {
+  const TempFolder folder("lost");
+  auto service = Serve(OnDisk(folder));
+  AskAndWait(*service, Named("s", "one"));
+  std::filesystem::remove_all(folder.path());
+  EXPECT_TRUE(Wait<SessionInfo>([&](auto d) { service->SaveSession("", "s", d); }).first) << "made again";
+  EXPECT_EQ(folder.Files(".session").size(), 1u);
+  AskAndWait(*service, Named("s", "two"));
+  std::filesystem::remove_all(folder.path());
+  std::ofstream(folder.path()) << "in its place";
+  EXPECT_EQ(DrainAndWait(*service), 1);
+}
+
+// It is there within milliseconds: a client that asks need not ask again.
+TEST(SessionStore, ForkRestoreAndWatchWaitForRoomInMemory) {
+  const TempFolder folder("room");
+  EngineServiceOptions o = OnDisk(folder);
+  o.max_sessions = 2;
+  auto service = Serve(o);
+  for (const char* id : {"a", "b", "c"}) AskAndWait(*service, Named(id, "hello"));
+  for (int i = 0; i < 20; ++i) {
+    const std::string id = i % 2 == 0 ? "a" : "b";
+    const auto fork =
+        Wait<SessionInfo>([&](auto d) { service->ForkSession("", id, "f" + std::to_string(i), d); });
+    ASSERT_TRUE(fork.first) << fork.second.message;
+    for (const char* other : {"a", "b"}) {
+      Wait<SessionInfo>([&](auto d) { service->SaveSession("", other, d); });
+      const auto restored = Wait<SessionInfo>([&](auto d) { service->RestoreSession("", other, d); });
+      ASSERT_TRUE(restored.first) << restored.second.message;
+    }
+    std::promise<std::string> seen;
+    std::atomic<bool> told{false};
+    const auto tell = [&](const std::string& what) {
+      if (!told.exchange(true)) seen.set_value(what);
+    };
+    const uint64_t watch = service->Watch(
+        "", "c", [&](const CacheView&) { return tell("a view"), true; },
+        [&](const ApiError& e) { tell(e.message); });
+    EXPECT_EQ(seen.get_future().get(), "a view");
+    service->Unwatch(watch);
+    Sessions(*service);  // after that the watcher's callbacks are gone
+  }
 }
 
 // llama.cpp #27068: a refused snapshot had already dirtied the live session.
