@@ -171,8 +171,9 @@ class EditedInput : public LineInput {
     for (const char wanted : kMark) {
       unsigned char byte = 0;
       if (WaitReadable(STDIN_FILENO, 25) != Wait::kReady || GetByte(edit, &byte) != 1) break;
-      read_ahead.push_back(static_cast<char>(byte));
-      if (byte != wanted && !(read_ahead.size() == 4 && byte == '1')) break;
+      const char got = static_cast<char>(byte);
+      read_ahead.push_back(got);
+      if (got != wanted && !(read_ahead.size() == 4 && got == '1')) break;
     }
     const bool begins = read_ahead == kMark;
     if (begins || read_ahead == "[201~") {
