@@ -132,7 +132,7 @@ void WarnBeyondTraining(const Stream& stream);
 // TERM=dumb: none.
 class Progress {
  public:
-  explicit Progress(std::string label);
+  explicit Progress(const std::string& label);
   ~Progress();
   void Update(double share);   // 0 to 1
   void Count(int64_t tokens);  // for work without a known end

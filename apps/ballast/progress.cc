@@ -36,7 +36,7 @@ struct Progress::State {
   }
 };
 
-Progress::Progress(std::string label) : state_(std::make_unique<State>()) {
+Progress::Progress(const std::string& label) : state_(std::make_unique<State>()) {
   // A line that wraps could not be redrawn.
   const int room = TerminalColumns() - kBarColumns - 10;
   state_->label = label.substr(0, static_cast<size_t>(std::max(0, room)));

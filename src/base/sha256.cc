@@ -67,10 +67,10 @@ void Compress(const Constants& c, const uint8_t* block, State& state) {
 }  // namespace
 
 std::string Sha256Hex(std::span<const uint8_t> bytes) {
-  static const Constants constants;
-  State state = constants.initial;
+  static const Constants kConstants;
+  State state = kConstants.initial;
   const size_t whole = bytes.size() / kBlock * kBlock;
-  for (size_t i = 0; i < whole; i += kBlock) Compress(constants, bytes.data() + i, state);
+  for (size_t i = 0; i < whole; i += kBlock) Compress(kConstants, bytes.data() + i, state);
   // The rest, a 1 bit, zeros, and the length in bits: one block or two.
   std::array<uint8_t, 2 * kBlock> tail{};
   const size_t rest = bytes.size() - whole;
@@ -79,7 +79,7 @@ std::string Sha256Hex(std::span<const uint8_t> bytes) {
   const size_t used = rest + 9 <= kBlock ? kBlock : 2 * kBlock;
   const uint64_t bits = uint64_t{bytes.size()} * 8;
   for (size_t i = 0; i < 8; ++i) tail[used - 1 - i] = static_cast<uint8_t>(bits >> (8 * i));
-  for (size_t i = 0; i < used; i += kBlock) Compress(constants, tail.data() + i, state);
+  for (size_t i = 0; i < used; i += kBlock) Compress(kConstants, tail.data() + i, state);
   std::string hex;
   for (uint32_t word : state) {
     for (int shift = 28; shift >= 0; shift -= 4) hex += "0123456789abcdef"[word >> shift & 15];

@@ -15,7 +15,8 @@ void RepetitionPart::Add(Token token) {
     largest = std::max(largest, shares_[static_cast<size_t>(j)]);
   }
   largest_ = largest;
-  tokens_[static_cast<size_t>(next_)] = tokens_[static_cast<size_t>(next_ + kLags)] = token;
+  const auto at = static_cast<size_t>(next_);
+  tokens_[at] = tokens_[at + kLags] = token;
   next_ = (next_ + 1) % kLags;
 }
 

@@ -141,7 +141,7 @@ std::vector<std::pair<double, int>> LegendPlaces(const CurvePlot& plot) {
       at = kLeft;
       ++row;
     }
-    places.push_back({at, row});
+    places.emplace_back(at, row);
     at += width;
   }
   return places;

@@ -32,27 +32,12 @@ using DU8 = hn::Repartition<uint8_t, DF>;
 using DI16 = hn::Repartition<int16_t, DF>;
 using DU16 = hn::Repartition<uint16_t, DF>;
 using VF = hn::Vec<DF>;
-using VI = hn::Vec<DI>;
-using VU8 = hn::Vec<DU8>;
-using VI16 = hn::Vec<DI16>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
-constexpr int kParts = kPanelRows / kLanes;  // vectors per 16 outputs
-constexpr bool kVnni = BALLAST_VNNI != BALLAST_NO_VNNI;
+constexpr int kParts = kPanelRows / kLanes;     // vectors per 16 outputs
 constexpr int kMaxTile = kLanes == 16 ? 8 : 4;  // by the number of registers
-
-#if BALLAST_VNNI == BALLAST_NO_VNNI
-HWY_INLINE VI DotVnni(VI acc, VU8, VI) { return acc; }
-#elif HWY_TARGET == HWY_AVX3_DL
-HWY_INLINE VI DotVnni(VI acc, VU8 w, VI x) { return VI{_mm512_dpbusd_epi32(acc.raw, w.raw, x.raw)}; }
-#elif BALLAST_VNNI == BALLAST_AVX_VNNI
-HWY_INLINE VI DotVnni(VI acc, VU8 w, VI x) { return VI{_mm256_dpbusd_avx_epi32(acc.raw, w.raw, x.raw)}; }
-#else
-HWY_INLINE VI DotVnni(VI acc, VU8 w, VI x) { return VI{_mm256_dpbusd_epi32(acc.raw, w.raw, x.raw)}; }
-#endif
 
 #if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3
 HWY_INLINE VI16 PairDot(VU8 w, VI x) { return VI16{_mm512_maddubs_epi16(w.raw, x.raw)}; }
-HWY_INLINE VI PairSum(VI16 v) { return VI{_mm512_madd_epi16(v.raw, _mm512_set1_epi16(1))}; }
 // Codes to 255 would saturate PairDot: take 128 off and move the sign to x (|w| <= 128, |x| <= 127).
 HWY_INLINE VI16 SignedPairDot(VU8 w, VI x) {
   const __m512i s = _mm512_xor_si512(w.raw, _mm512_set1_epi8(-128));
@@ -61,19 +46,19 @@ HWY_INLINE VI16 SignedPairDot(VU8 w, VI x) {
 }
 #elif HWY_TARGET == HWY_AVX2
 HWY_INLINE VI16 PairDot(VU8 w, VI x) { return VI16{_mm256_maddubs_epi16(w.raw, x.raw)}; }
-HWY_INLINE VI PairSum(VI16 v) { return VI{_mm256_madd_epi16(v.raw, _mm256_set1_epi16(1))}; }
 HWY_INLINE VI16 SignedPairDot(VU8 w, VI x) {
   const __m256i s = _mm256_xor_si256(w.raw, _mm256_set1_epi8(-128));
   return VI16{_mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x.raw, s))};
 }
 #else
 HWY_INLINE VI16 PairDot(VU8 w, VI x) { return VI16{_mm_maddubs_epi16(w.raw, x.raw)}; }
-HWY_INLINE VI PairSum(VI16 v) { return VI{_mm_madd_epi16(v.raw, _mm_set1_epi16(1))}; }
 HWY_INLINE VI16 SignedPairDot(VU8 w, VI x) {
   const __m128i s = _mm_xor_si128(w.raw, _mm_set1_epi8(-128));
   return VI16{_mm_maddubs_epi16(_mm_abs_epi8(s), _mm_sign_epi8(x.raw, s))};
 }
 #endif
+
+HWY_INLINE VI PairSum(VI16 v) { return PairDot16(v, hn::Set(DI16(), int16_t{1})); }
 
 // Integer accumulators of one sub-block. Exact, so their order is free.
 template <class F>

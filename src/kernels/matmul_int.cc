@@ -17,58 +17,15 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
-// Kinds of byte dot products. Highway 1.0.3 has none of its own.
-#undef BALLAST_NO_VNNI
-#define BALLAST_NO_VNNI 0  // pairs of products in 16 bits
-#undef BALLAST_AVX512_VNNI
-#define BALLAST_AVX512_VNNI 1  // vpdpbusd of AVX-512
-#undef BALLAST_AVX_VNNI
-#define BALLAST_AVX_VNNI 2  // vpdpbusd of AVX-VNNI: CPUs without AVX-512
+#undef BALLAST_BYTE_DOT_NAMESPACE
+#undef BALLAST_BYTE_DOT_INCLUDE
+#define BALLAST_BYTE_DOT_NAMESPACE ballast
+#define BALLAST_BYTE_DOT_INCLUDE "kernels/matmul_int-inl.h"
+#include "kernels/foreach_byte_dot-inl.h"
 
-#undef BALLAST_VECTOR_DOT
-// SSSE3 without SSE4 ended in 2007: it takes the plain path, to spare build time.
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSE4
-#define BALLAST_VECTOR_DOT 1
-#else
-#define BALLAST_VECTOR_DOT 0
-#endif
-
-#if HWY_TARGET == HWY_AVX2
-// AVX2's vectors with vpdpbusd, in both encodings: that of AVX-VNNI for CPUs which have it, and that of
-// AVX-512 VNNI, which is the same code where no AVX-VNNI is at hand to test it.
-HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avxvnni")
-namespace ballast::HWY_NAMESPACE::avx_vnni {
-namespace hn = hwy::HWY_NAMESPACE;
-#define BALLAST_VNNI BALLAST_AVX_VNNI
-#include "kernels/matmul_int-inl.h"
-#undef BALLAST_VNNI
-}  // namespace ballast::HWY_NAMESPACE::avx_vnni
-HWY_AFTER_NAMESPACE();
-HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni,avx512vl")
-namespace ballast::HWY_NAMESPACE::avx512_vnni {
-namespace hn = hwy::HWY_NAMESPACE;
-#define BALLAST_VNNI BALLAST_AVX512_VNNI
-#include "kernels/matmul_int-inl.h"
-#undef BALLAST_VNNI
-}  // namespace ballast::HWY_NAMESPACE::avx512_vnni
-HWY_AFTER_NAMESPACE();
-#endif
-
-// AVX3_DL requires VNNI of the CPU but does not name it to the compiler, so name it here.
-#if HWY_TARGET == HWY_AVX3_DL
-HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
-#define BALLAST_VNNI BALLAST_AVX512_VNNI
-#else
 HWY_BEFORE_NAMESPACE();
-#define BALLAST_VNNI BALLAST_NO_VNNI
-#endif
 namespace ballast {
 namespace HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-#include "kernels/matmul_int-inl.h"
-#undef BALLAST_VNNI
 
 // Rounds to nearest, ties to even, on every instruction set. A block below 1e-35 is taken as zero: its scale
 // would have no inverse.
@@ -133,22 +90,14 @@ HWY_EXPORT(MatMulPanelsT);
 HWY_EXPORT(RunByteDotsT);
 HWY_EXPORT(QuantizeTileT);
 
-// Calls `function` of the instruction set in use; of AVX2, with the byte dot product in use.
-#if HWY_ARCH_X86
-#define BALLAST_DISPATCH(function, ...)                                                    \
-  (CurrentVnni256() == Vnni256::kAvxVnni      ? N_AVX2::avx_vnni::function(__VA_ARGS__)    \
-   : CurrentVnni256() == Vnni256::kAvx512Vnni ? N_AVX2::avx512_vnni::function(__VA_ARGS__) \
-                                              : HWY_DYNAMIC_DISPATCH(function)(__VA_ARGS__))
-#else
-#define BALLAST_DISPATCH(function, ...) HWY_DYNAMIC_DISPATCH(function)(__VA_ARGS__)
-#endif
-
 void MatMulPanels(const Weights::Impl& w, const Activations::Impl& x, int64_t begin, int64_t end, float* y,
                   int64_t y_stride) {
-  BALLAST_DISPATCH(MatMulPanelsT, w, x, begin, end, y, y_stride);
+  BALLAST_BYTE_DOT_DISPATCH(MatMulPanelsT, w, x, begin, end, y, y_stride);
 }
 
-ByteDots RunByteDots(int32_t seed, int64_t rounds) { return BALLAST_DISPATCH(RunByteDotsT, seed, rounds); }
+ByteDots RunByteDots(int32_t seed, int64_t rounds) {
+  return BALLAST_BYTE_DOT_DISPATCH(RunByteDotsT, seed, rounds);
+}
 
 void QuantizeTile(const float* x, int n, int64_t blocks, const QuantizedRows& out) {
   HWY_DYNAMIC_DISPATCH(QuantizeTileT)(x, n, blocks, out);
