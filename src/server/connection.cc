@@ -126,7 +126,9 @@ asio::awaitable<void> Connection::Run() {
   try {
     while (co_await ServeOne()) {
     }
-    if (!gone_) co_await Linger();
+    if (!gone_) {
+      co_await Linger();
+    }
   } catch (const std::exception& fault) {  // memory, at worst: this connection ends, no other
     if (core_.log != nullptr) {
       core_.log->Write(Log::Level::kError, "connection_failed", {{"what", fault.what()}});
@@ -136,7 +138,9 @@ asio::awaitable<void> Connection::Run() {
 
 asio::awaitable<bool> Connection::ServeOne() {
   idle_ = true;
-  if (core_.stopping || !co_await AwaitBytes()) co_return false;
+  if (core_.stopping || !co_await AwaitBytes()) {
+    co_return false;
+  }
   idle_ = false;
   Parser parser;
   parser.header_limit(static_cast<uint32_t>(core_.options.max_header_bytes));
@@ -149,7 +153,9 @@ asio::awaitable<bool> Connection::ServeOne() {
     const beast::flat_buffer::const_buffers_type read = buffer_.data();
     const std::string_view header(static_cast<const char*>(read.data()), read.size());
     const std::optional<ApiError> error = ParseError(ec, header, core_.options);
-    if (error) co_await Refuse(exchange, *error);
+    if (error) {
+      co_await Refuse(exchange, *error);
+    }
     co_return false;
   }
   ReadHeader(exchange, parser);
@@ -166,16 +172,22 @@ asio::awaitable<bool> Connection::ServeOne() {
     co_await Refuse(exchange, *error);
     co_return false;
   }
-  if (has_body && expects && !co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
+  if (has_body && expects && !co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n")) {
+    co_return false;
+  }
   if (has_body) {
     if (const std::optional<ApiError> unread = co_await ReadBody(parser); unread || gone_) {
       exchange.keep_alive = false;
-      if (!gone_) co_await Refuse(exchange, *unread);
+      if (!gone_) {
+        co_await Refuse(exchange, *unread);
+      }
       co_return false;
     }
   }
   exchange.began = steady_clock::now();
-  if (error) co_return co_await Refuse(exchange, *error);
+  if (error) {
+    co_return co_await Refuse(exchange, *error);
+  }
   exchange.request.body = std::move(parser.get().body());
   const std::unique_ptr<Answer> answer = co_await Handle(exchange);
   const bool written = co_await WriteAnswer(exchange, *answer);
@@ -185,7 +197,9 @@ asio::awaitable<bool> Connection::ServeOne() {
 
 asio::awaitable<bool> Connection::AwaitBytes() {
   const bool first = std::exchange(first_, false);
-  if (buffer_.size() > 0) co_return true;
+  if (buffer_.size() > 0) {
+    co_return true;
+  }
   buffer_.shrink_to_fit();  // an idle connection holds next to nothing
   stream_.expires_after(first ? core_.options.header_timeout : core_.options.idle_timeout);
   beast::error_code ec;
@@ -330,7 +344,9 @@ asio::awaitable<std::unique_ptr<Answer>> Connection::Handle(Exchange& exchange) 
     co_return std::make_unique<TextAnswer>(std::move(head), "");
   }
   const Handler& handler = exchange.match.route->handler;
-  if (exchange.request.body.size() <= kWorkerBytes) co_return handler(exchange.request);
+  if (exchange.request.body.size() <= kWorkerBytes) {
+    co_return handler(exchange.request);
+  }
   struct Job {
     HttpRequest request;
     std::unique_ptr<Answer> answer;
@@ -347,7 +363,9 @@ asio::awaitable<std::unique_ptr<Answer>> Connection::Handle(Exchange& exchange) 
     job->done = true;
     waker->Wake();
   });
-  while (!job->done) co_await waker_->Wait(milliseconds(1000));
+  while (!job->done) {
+    co_await waker_->Wait(milliseconds(1000));
+  }
   exchange.request = std::move(job->request);
   if (job->answer == nullptr) job->answer = ErrorAnswer(OutOfMemory());
   co_return std::move(job->answer);

@@ -66,7 +66,7 @@ std::string Connection::HeadText(const Exchange& exchange, const Head& head,
   if (may_have_body) text += "Content-Type: " + head.content_type + "\r\n";
   text += "X-Content-Type-Options: nosniff\r\n";
   for (const Headers* headers : {&head.headers, &exchange.headers}) {
-    for (const auto& [name, value] : *headers) text += name + ": " + value + "\r\n";
+    for (const auto& [name, value] : *headers) text.append(name).append(": ").append(value).append("\r\n");
   }
   if (length && may_have_body) text += fmt::format("Content-Length: {}\r\n", *length);
   if (!length && !exchange.http10) text += "Transfer-Encoding: chunked\r\n";
@@ -100,7 +100,9 @@ asio::awaitable<bool> Connection::WriteAnswer(Exchange& exchange, Answer& answer
   }
   if (exchange.status == 0) exchange.status = 499;  // as nginx counts a client that left
   if (gone_) core_.metrics->http.clients_vanished.fetch_add(1, std::memory_order_relaxed);
-  if (waits) co_await StopWatching();
+  if (waits) {
+    co_await StopWatching();
+  }
   co_return written && !gone_;
 }
 
@@ -109,21 +111,29 @@ asio::awaitable<bool> Connection::WriteStream(Exchange& exchange, Answer& answer
                                               bool done) {
   if (exchange.http10) exchange.keep_alive = false;  // the end of the connection is the end of the answer
   std::string out = HeadText(exchange, *answer.head(), std::nullopt);
-  if (exchange.request.method == "HEAD") co_return co_await WriteAll(out);
+  if (exchange.request.method == "HEAD") {
+    co_return co_await WriteAll(out);
+  }
   while (true) {
     if (!piece.empty()) {
       out += exchange.http10 ? piece : fmt::format("{:x}\r\n{}\r\n", piece.size(), piece);
     }
     if (done && !exchange.http10) out += "0\r\n\r\n";
-    if (!out.empty() && !co_await WriteAll(out)) co_return false;
+    if (!out.empty() && !co_await WriteAll(out)) {
+      co_return false;
+    }
     exchange.bytes += out.size();
-    if (done) co_return true;
+    if (done) {
+      co_return true;
+    }
     out.clear();
     piece.clear();
     done = answer.Poll(kSliceBytes, &piece);
     if (done || !piece.empty()) continue;
     co_await WaitForNews(answer);
-    if (gone_) co_return false;
+    if (gone_) {
+      co_return false;
+    }
   }
 }
 
@@ -154,7 +164,9 @@ asio::awaitable<void> Connection::WaitForNews(Answer& answer) {
   if (blind) time = std::min(time, kHangUpInterval);
   co_await waker_->Wait(std::max(time, milliseconds(1)));
   if (blind && PeerHungUp()) Close();
-  if (steady_clock::now() < silent_until) co_return;
+  if (steady_clock::now() < silent_until) {
+    co_return;
+  }
   answer.Idle();
   last_write_ = steady_clock::now();
 }
@@ -187,7 +199,9 @@ asio::awaitable<void> Connection::StopWatching() {
   stop_watching_ = true;
   beast::error_code ignored;
   if (watching_ && stream_.socket().is_open()) stream_.socket().cancel(ignored);
-  while (watching_) co_await waker_->Wait(milliseconds(1000));
+  while (watching_) {
+    co_await waker_->Wait(milliseconds(1000));
+  }
 }
 
 // Closing while the client still sends would reset the connection before it has read the answer.

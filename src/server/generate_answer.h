@@ -20,7 +20,7 @@ namespace ballast::server {
 class GenerateAnswer : public Answer {
  public:
   GenerateAnswer(Service& service, HttpCounters* counters, Generate spec);
-  void Start(std::function<void()> wake) override { generation_.Start(wake); }
+  void Start(const std::function<void()>& wake) override { generation_.Start(wake); }
   const Head* head() const override { return head_ ? &*head_ : nullptr; }
   bool Poll(size_t limit, std::string* out) override;
   void Idle() override;

@@ -45,7 +45,7 @@ class Answer {
  public:
   virtual ~Answer() = default;
   // Begins the work. `wake` asks for another Poll; it outlives the answer.
-  virtual void Start(std::function<void()> wake) { (void)wake; }
+  virtual void Start(const std::function<void()>& wake) { (void)wake; }
   // nullptr until it is known; fixed from then on.
   virtual const Head* head() const = 0;
   // Appends what is ready, about `limit` bytes at most; true at the end of the answer.

@@ -131,7 +131,9 @@ class HttpServer::Impl {
       boost::system::error_code ec;
       tcp::socket socket(*io_);
       co_await acceptor_.async_accept(socket, asio::redirect_error(asio::use_awaitable, ec));
-      if (ec == asio::error::operation_aborted || !acceptor_.is_open()) co_return;
+      if (ec == asio::error::operation_aborted || !acceptor_.is_open()) {
+        co_return;
+      }
       if (ec) {  // no descriptors, at worst: some will come back
         pause.expires_after(milliseconds(50));
         co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));

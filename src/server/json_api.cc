@@ -151,14 +151,15 @@ void FanOut(Fields& fields, Request request, int64_t n, Generate* out) {
   if (n > 1 && !request.session.empty()) {
     return fields.Fail("n", "1, since a session goes on with one reply", json(n));
   }
-  for (int64_t i = 0; i < n; ++i) {
-    Request copy = i + 1 < n ? request : std::move(request);
+  const auto add = [out](Request copy, int64_t i) {
     if (!out->requests.empty()) {
       copy.id += fmt::format("-{}", out->requests.size());
       if (copy.sampling.seed) *copy.sampling.seed += static_cast<uint64_t>(i);
     }
     out->requests.push_back(std::move(copy));
-  }
+  };
+  for (int64_t i = 0; i + 1 < n; ++i) add(request, i);
+  if (n > 0) add(std::move(request), n - 1);
 }
 
 bool ReadRole(Fields& fields, const json& item, const std::string& at, const std::vector<std::string>& more,

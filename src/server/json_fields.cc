@@ -158,7 +158,8 @@ bool Fields::String(std::string_view name, std::string* out) {
 void Fields::Unsupported(std::string_view name) {
   const json* value = Find(name);
   if (value == nullptr || !ok()) return;
-  const bool nothing = (value->is_structured() && value->empty()) || *value == false || *value == "";
+  const bool nothing = (value->is_structured() && value->empty()) || *value == false ||
+                       (value->is_string() && value->get_ref<const std::string&>().empty());
   if (nothing) return;
   ApiError error = InvalidField(prefix_ + std::string(name), "nothing", Shown(*value));
   error.message = fmt::format("{}{}: not supported by this server", prefix_, name);

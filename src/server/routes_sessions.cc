@@ -19,7 +19,7 @@ class CallAnswer : public Answer {
   using Render = std::function<json(const T&)>;
   CallAnswer(Call call, Render render) : call_(std::move(call)), render_(std::move(render)) {}
 
-  void Start(std::function<void()> wake) override {
+  void Start(const std::function<void()>& wake) override {
     call_([state = state_, wake](std::optional<T> value, const ApiError& error) {
       {
         const std::lock_guard lock(state->mutex);
@@ -81,7 +81,7 @@ class WatchAnswer : public Answer {
     if (watch_) service_.Unwatch(*watch_);
   }
 
-  void Start(std::function<void()> wake) override {
+  void Start(const std::function<void()>& wake) override {
     const auto view = [state = state_, wake](const CacheView& next) {
       {
         const std::lock_guard lock(state->mutex);
