@@ -30,11 +30,13 @@ size_t LongestText(std::string_view json) {
 // nlohmann's events, with depth counted, handed to a sink.
 class Handler {
  public:
+  // NOLINTBEGIN(readability-identifier-naming): the names that the library asks for
   using number_integer_t = nlohmann::json::number_integer_t;
   using number_unsigned_t = nlohmann::json::number_unsigned_t;
   using number_float_t = nlohmann::json::number_float_t;
   using string_t = nlohmann::json::string_t;
   using binary_t = nlohmann::json::binary_t;
+  // NOLINTEND(readability-identifier-naming)
 
   Handler(const std::string& name, JsonSink* sink) : name_(name), sink_(*sink) {}
 

@@ -2,6 +2,8 @@
 // Included by attention_integer.cc only, once per kind, inside the namespace of the instruction set: no
 // guard.
 
+// NOLINTBEGIN(misc-definitions-in-headers)
+
 #if BALLAST_VECTOR_DOT
 
 using V = hn::Vec<FloatTag>;
@@ -412,3 +414,5 @@ bool HasInteger() { return false; }
 void RunInteger(const Item&) { BALLAST_CHECK(false); }
 
 #endif  // BALLAST_VECTOR_DOT
+
+// NOLINTEND(misc-definitions-in-headers)

@@ -5,17 +5,19 @@
 // Every tile shape does the same operations per output in the same order, so a row's result does not depend
 // on the rows beside it.
 
+// NOLINTBEGIN(misc-definitions-in-headers)
+
 // A PanelForm as a type.
-template <int bits, int sub, int zero, bool offset, bool unit>
+template <int kCodeBits, int kSubCols, int kZeroCode, bool kHasOffset, bool kHasUnit>
 struct Form {
-  static constexpr int kBits = bits, kSub = sub, kZero = zero;
-  static constexpr bool kOffset = offset, kUnit = unit;
-  static constexpr int kSubs = kBlockCols / sub;
-  static constexpr PanelForm kForm = {bits, sub, zero, offset, unit};
+  static constexpr int kBits = kCodeBits, kSub = kSubCols, kZero = kZeroCode;
+  static constexpr bool kOffset = kHasOffset, kUnit = kHasUnit;
+  static constexpr int kSubs = kBlockCols / kSub;
+  static constexpr PanelForm kForm = {kBits, kSub, kZero, kOffset, kUnit};
   static constexpr int64_t kCodes = kForm.code_bytes(), kScales = kForm.scale_bytes();
   static constexpr int64_t kBlock = kForm.block_bytes();
-  static constexpr int kZeroShift = zero == 128 ? 7 : zero == 32 ? 5 : zero == 16 ? 4 : zero == 8 ? 3 : 2;
-  static_assert(zero == 0 || zero == 1 << kZeroShift);
+  static constexpr int kZeroShift = kZero == 128 ? 7 : kZero == 32 ? 5 : kZero == 16 ? 4 : kZero == 8 ? 3 : 2;
+  static_assert(kZero == 0 || kZero == 1 << kZeroShift);
 };
 
 // Where one panel's outputs go: `n` rows of activations, y_stride apart.
@@ -344,3 +346,5 @@ void MatMulPanelsT(const Weights::Impl& w, const Activations::Impl& x, int64_t b
                      run(Form<4, 16, 0, true, true>());        // Q2_K
   BALLAST_CHECK(found);
 }
+
+// NOLINTEND(misc-definitions-in-headers)

@@ -27,11 +27,37 @@ HWY_BEFORE_NAMESPACE();
 namespace ballast {
 namespace HWY_NAMESPACE {
 
-// Rounds to nearest, ties to even, on every instruction set. A block below 1e-35 is taken as zero: its scale
+// Rounds 16 values times `inverse` to nearest, ties to even; returns the sum of the codes.
+template <class D>
+HWY_INLINE int32_t QuantizeHalf(D df, const float* from, hn::Vec<D> inverse, int8_t* codes) {
+  const hn::RebindToSigned<D> di;
+  const size_t lanes = hn::Lanes(df);
+  auto sum = hn::Zero(di);
+  for (size_t i = 0; i < 16; i += lanes) {
+    const auto scaled = hn::Mul(hn::LoadU(df, from + i), inverse);
+#if BALLAST_VECTOR_DOT
+    const auto code = hn::NearestInt(scaled);
+    const hn::Rebind<int8_t, D> d8;
+    hn::StoreU(hn::DemoteTo(d8, code), d8, codes + i);
+#else
+    HWY_ALIGN int32_t rounded[hn::MaxLanes(df)];
+    HWY_ALIGN float values[hn::MaxLanes(df)];
+    hn::Store(scaled, df, values);
+    for (size_t k = 0; k < lanes; ++k) {
+      rounded[k] = static_cast<int32_t>(std::nearbyint(values[k]));
+      codes[i + k] = static_cast<int8_t>(rounded[k]);
+    }
+    const auto code = hn::Load(di, rounded);
+#endif
+    sum = hn::Add(sum, code);
+  }
+  return hn::GetLane(hn::SumOfLanes(di, sum));
+}
+
+// The same on every instruction set. A block below 1e-35 is taken as zero: its scale
 // would have no inverse.
 void QuantizeTileT(const float* x, int n, int64_t blocks, const QuantizedRows& out) {
   const hn::CappedTag<float, 16> df;
-  const hn::RebindToSigned<decltype(df)> di;
   const size_t lanes = hn::Lanes(df);
   for (int r = 0; r < n; ++r) {
     for (int64_t b = 0; b < blocks; ++b) {
@@ -45,29 +71,8 @@ void QuantizeTileT(const float* x, int n, int64_t blocks, const QuantizedRows& o
       const auto inverse = hn::Set(df, tiny ? 0.0f : 127.0f / most);
       const int64_t at = b * n + r;
       int8_t* codes = out.codes + at * kBlockCols;
-      int32_t sums[2];
-      for (size_t half = 0; half < 2; ++half) {
-        auto sum = hn::Zero(di);
-        for (size_t i = half * 16; i < half * 16 + 16; i += lanes) {
-          const auto scaled = hn::Mul(hn::LoadU(df, from + i), inverse);
-#if BALLAST_VECTOR_DOT
-          const auto code = hn::NearestInt(scaled);
-          const hn::Rebind<int8_t, decltype(df)> d8;
-          hn::StoreU(hn::DemoteTo(d8, code), d8, codes + i);
-#else
-          HWY_ALIGN int32_t rounded[hn::MaxLanes(df)];
-          HWY_ALIGN float values[hn::MaxLanes(df)];
-          hn::Store(scaled, df, values);
-          for (size_t k = 0; k < lanes; ++k) {
-            rounded[k] = static_cast<int32_t>(std::nearbyint(values[k]));
-            codes[i + k] = static_cast<int8_t>(rounded[k]);
-          }
-          const auto code = hn::Load(di, rounded);
-#endif
-          sum = hn::Add(sum, code);
-        }
-        sums[half] = hn::GetLane(hn::SumOfLanes(di, sum));
-      }
+      const int32_t sums[2] = {QuantizeHalf(df, from, inverse, codes),
+                               QuantizeHalf(df, from + 16, inverse, codes + 16)};
       out.scale[at] = tiny ? 0.0f : most / 127.0f;
       out.sum[at] = static_cast<float>(sums[0] + sums[1]);
       out.negated[at] = -(sums[0] + sums[1]);

@@ -188,9 +188,8 @@ void Connection::Watch() {
                             self->buffer_.commit(n);
                             if (ec && !(ec == asio::error::operation_aborted && self->stop_watching_)) {
                               self->Close();
-                            } else if (!self->stop_watching_) {
-                              self->Watch();
                             }
+                            if (!self->gone_ && !self->stop_watching_) self->Watch();
                             self->waker_->Notify();
                           });
 }

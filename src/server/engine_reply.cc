@@ -168,7 +168,7 @@ void EngineCore::WarnOfTheUnseen(Job& job) const {
                                  " tokens: it lost its own beginning, token by token");
   }
   if (session.TakeCutNotice()) {
-    job.usage.warnings.push_back(
+    job.usage.warnings.emplace_back(
         "an earlier message was cancelled while it was read: the session holds only its beginning");
   }
 }

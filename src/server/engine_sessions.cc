@@ -384,10 +384,11 @@ void EngineCore::Fork(const std::string& tenant, const std::string& id, const st
   const auto no_room = [&](const ApiError& error) { Deny(done, error); };
   if (!RoomOrPark(slot.get(), last, {0, {}, retry}, no_room)) return;
   if (slot->session == nullptr) {  // wake it first
-    StartRestore(slot, [this, tenant, id, to, done](std::optional<SessionInfo> info, const ApiError& error) {
-      if (!info) return Deny(done, error);
-      Fork(tenant, id, to, done);
-    });
+    StartRestore(slot,
+                 [this, tenant, id, to, done](const std::optional<SessionInfo>& info, const ApiError& error) {
+                   if (!info) return Deny(done, error);
+                   Fork(tenant, id, to, done);
+                 });
     return;
   }
   Result<SlotPtr> copy = CopySlot(slot, to);

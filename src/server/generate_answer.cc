@@ -42,7 +42,7 @@ void GenerateAnswer::StreamError(const ApiError& error, std::string* out) {
   AppendEvent(ErrorJson(error), out);
 }
 
-void GenerateAnswer::Fail(ApiError error, std::string* out) {
+void GenerateAnswer::Fail(const ApiError& error, std::string* out) {
   generation_.CancelAll();
   failed_ = true;
   if (head_) return StreamError(error, out);

@@ -36,7 +36,7 @@ class GenerateAnswer : public Answer {
 
  private:
   void TakeProgress(const News& news, std::string* out);
-  void Fail(ApiError error, std::string* out);
+  void Fail(const ApiError& error, std::string* out);
   Generation generation_;
   std::optional<Head> head_;
   bool idle_ = false;

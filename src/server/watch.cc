@@ -66,10 +66,9 @@ void Watchers::Fed(const Slot& slot, const Batch::Entry& entry, int64_t tokens) 
     if (entry.sink_mass == nullptr) continue;
     const ModelConfig& config = entry.stream->model().config();
     w.sink_mass.resize(static_cast<size_t>(config.layers) * static_cast<size_t>(config.heads));
+    auto mass = w.sink_mass.begin();
     for (int layer = 0; layer < config.layers; ++layer) {
-      for (int head = 0; head < config.heads; ++head) {
-        w.sink_mass[static_cast<size_t>(layer * config.heads + head)] += entry.SinkMass(layer, head);
-      }
+      for (int head = 0; head < config.heads; ++head) *mass++ += entry.SinkMass(layer, head);
     }
     ++w.steps;
   }
