@@ -152,7 +152,7 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
                          int part, const Out& out) {
   using D = Dots<F>;
   constexpr int kSubs = F::kSubs;
-  constexpr int kAhead = 4096;  // decode streams the panels from memory
+  constexpr int kAhead = 4096;  // few rows stream the panels from memory, and many lose nothing
   const int8_t* x = tile.codes + first * kBlockCols;
   const float* a = tile.scale + first;
   const float* sum = (kSubs == 1 ? tile.sum : tile.sums) + first;
@@ -168,10 +168,8 @@ HWY_INLINE void TilePart(const uint8_t* panel, int64_t blocks, const QuantizedRo
       BALLAST_UNROLL
       for (int r = 0; r < NR; ++r) dot[s][r] = D::Start(negated + s * n + r);
     }
-    if constexpr (NR == 1) {
-      BALLAST_UNROLL
-      for (int64_t i = 0; i < F::kBlock; i += 64) hwy::Prefetch(panel + kAhead + i);
-    }
+    BALLAST_UNROLL
+    for (int64_t i = 0; i < F::kBlock; i += 64) hwy::Prefetch(panel + kAhead + i);
     BALLAST_UNROLL
     for (int g = 0; g < (F::kBits == 8 ? 8 : 4); ++g) {
       const VU8 raw = hn::LoadU(DU8(), panel + LowAt(F::kForm, g, part * kLanes));

@@ -62,7 +62,7 @@ bool GenerateAnswer::Poll(size_t limit, std::string* out) {
     News news = generation_.Take(i, limit / 4, !spec_.stream);  // JSON and its escapes are the larger part
     if (news.finish == Finish::kCancelled) news.error = Cancelled();
     if (news.error) {
-      Fail(std::move(*news.error), out);
+      Fail(*news.error, out);
       return true;
     }
     if (spec_.stream && !head_ && (news.started || !news.text.empty() || news.finish)) head_ = SseHead();
