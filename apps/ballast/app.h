@@ -54,6 +54,7 @@ const char* ParseValue(const std::string& text, int64_t& value);
 const char* ParseValue(const std::string& text, uint64_t& value);
 const char* ParseValue(const std::string& text, double& value);
 const char* ParseValue(const std::string& text, bool& value);  // 1/0, true/false, on/off, yes/no
+// A path, a name, a host: "" is none of them. What may be empty is AddTextFlag's.
 const char* ParseValue(const std::string& text, std::string& value);
 const char* ParseValue(const std::string& text, std::vector<std::string>& value);  // appends
 const char* ParseValue(const std::string& text, std::map<Token, double>& value);   // "ID=BIAS", appends
@@ -79,6 +80,14 @@ CLI::Option* AddFlag(CLI::App& app, const std::string& names, const std::string&
   if constexpr (std::is_floating_point_v<T>) option->type_name("X");
   return option;
 }
+
+// The same for text that may be empty: "" is a prompt, and no system prompt.
+CLI::Option* AddTextFlag(CLI::App& app, const std::string& names, const std::string& env, std::string& value,
+                         const std::string& help);
+
+// kUsage, naming the flag, unless low <= value <= high. `unit` is for the message.
+Status CheckCount(std::string_view flag, int64_t value, int64_t low, int64_t high,
+                  std::string_view unit = "");
 
 // One of two flags that exclude each other, such as -p and -f.
 struct RivalFlag {

@@ -220,7 +220,7 @@ Runner AddChat(CLI::App& app) {
   auto flags = std::make_shared<ChatFlags>();
   const std::string group = "Conversation";
   flags->system_option =
-      AddFlag(*chat, "--system", "SYSTEM", flags->system, "System prompt (default: the model's own)");
+      AddTextFlag(*chat, "--system", "SYSTEM", flags->system, "System prompt (default: the model's own)");
   flags->system_option->type_name("TEXT")->group(group);
   AddFlag(*chat, "--chat-format", "CHAT_FORMAT", flags->chat_format,
           "chatml, llama2, llama3, mistral, gemma, ..., or template: the model's own")

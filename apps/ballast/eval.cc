@@ -40,12 +40,6 @@ struct EvalFlags {
   std::string report;
 };
 
-Status CheckRange(std::string_view flag, int64_t value, int64_t low, int64_t high, std::string_view unit) {
-  if (value >= low && value <= high) return Status();
-  return Status::Expected(Code::kUsage, flag, fmt::format("{} to {} {}", low, high, unit),
-                          std::to_string(value));
-}
-
 Status CheckReference(const std::string& name) {
   if (ParsePolicy(name).ok()) return Status();
   return Status::Expected(Code::kUsage, "--reference", "dense, sinks, recompute or window",
@@ -59,7 +53,7 @@ Status CheckGateFlags(const EvalFlags& flags) {
   if (!flags.reference.empty()) BALLAST_RETURN_IF_ERROR(CheckReference(flags.reference));
   if (flags.reference_context != 0) {
     BALLAST_RETURN_IF_ERROR(
-        CheckRange("--reference-context", flags.reference_context, 1, kMaxContext, "tokens"));
+        CheckCount("--reference-context", flags.reference_context, 1, kMaxContext, "tokens"));
   }
   // Half of the check: a bad limit need not wait for the model. The text's length is checked later.
   return flags.gated ? CheckGate(flags.gate, 0, 2) : Status();
@@ -69,15 +63,15 @@ Status CheckFlags(EvalFlags& flags) {
   BALLAST_RETURN_IF_ERROR(CheckTextFlags(flags.text, "eval"));
   BALLAST_RETURN_IF_ERROR(RefusePinSystem(flags.common, "eval"));
   if (flags.dense_context != 0) {
-    BALLAST_RETURN_IF_ERROR(CheckRange("--dense-context", flags.dense_context, 1, kMaxContext, "tokens"));
+    BALLAST_RETURN_IF_ERROR(CheckCount("--dense-context", flags.dense_context, 1, kMaxContext, "tokens"));
   }
   for (const std::string& policy : flags.common.policies) {
     BALLAST_RETURN_IF_ERROR(MakeStreamOptions(flags.common, policy).status());
   }
-  BALLAST_RETURN_IF_ERROR(CheckRange("--block", flags.block, 1, int64_t{1} << 40, "tokens"));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--block", flags.block, 1, int64_t{1} << 40, "tokens"));
+  BALLAST_RETURN_IF_ERROR(
+      CheckCount("--checkpoint-every", flags.checkpoint_every, 1, int64_t{1} << 40, "tokens"));
   if (!flags.checkpoint.empty()) {
-    BALLAST_RETURN_IF_ERROR(
-        CheckRange("--checkpoint-every", flags.checkpoint_every, 1, int64_t{1} << 40, "tokens"));
     if (flags.per_token) {
       return Status::Expected(Code::kUsage, "--checkpoint", "a run without --per-token", "both");
     }

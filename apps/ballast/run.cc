@@ -263,7 +263,7 @@ Runner AddRun(CLI::App& app) {
       app.add_subcommand("run", "A prompt of any length in, text out; pipes and logs without end");
   auto flags = std::make_shared<RunFlags>();
   const std::string group = "Prompt";
-  flags->prompt.option = AddFlag(*run, "-p,--prompt", "PROMPT", flags->prompt.value, "The prompt");
+  flags->prompt.option = AddTextFlag(*run, "-p,--prompt", "PROMPT", flags->prompt.value, "The prompt");
   flags->prompt.option->type_name("TEXT")->group(group);
   flags->file.option =
       AddFlag(*run, "-f,--file", "FILE", flags->file.value, "A file holds the prompt; -: stdin");
@@ -274,7 +274,8 @@ Runner AddRun(CLI::App& app) {
       ->group(group);
   AddFlag(*run, "--chat", "CHAT", flags->chat, "The prompt is a user's message in the model's chat format")
       ->group(group);
-  flags->system_option = AddFlag(*run, "--system", "SYSTEM", flags->system, "System prompt; implies --chat");
+  flags->system_option =
+      AddTextFlag(*run, "--system", "SYSTEM", flags->system, "System prompt; implies --chat");
   flags->system_option->type_name("TEXT")->group(group);
   AddFlag(*run, "--chat-format", "CHAT_FORMAT", flags->chat_format,
           "chatml, llama2, llama3, mistral, gemma, ..., or template: the model's own")

@@ -143,11 +143,16 @@ std::string ForPeople(const json& out) {
   return text + fmt::format("the monitor took {:.2f}% of the time\n", 100 * cost / (cost + other));
 }
 
+Status CheckFlags(TrialFlags& flags) {
+  BALLAST_RETURN_IF_ERROR(CheckTextFlags(flags.text, "trial"));
+  BALLAST_RETURN_IF_ERROR(RefusePinSystem(flags.common, "trial"));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--streams", flags.streams, 0, 4096));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--length", flags.length, 1, int64_t{1} << 40, "tokens"));
+  return CheckSamplingFlags(flags.sampling);
+}
+
 int RunTrial(TrialFlags& flags) {
-  Status status = CheckTextFlags(flags.text, "trial");
-  if (status.ok()) status = RefusePinSystem(flags.common, "trial");
-  if (status.ok()) status = CheckSamplingFlags(flags.sampling);
-  if (!status.ok()) return Fail(status);
+  if (const Status status = CheckFlags(flags); !status.ok()) return Fail(status);
   const Result<std::string> policy = OnePolicy(flags.common);
   if (!policy.ok()) return Fail(policy.status());
   Result<StreamOptions> stream = MakeStreamOptions(flags.common, *policy);

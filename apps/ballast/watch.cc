@@ -21,18 +21,14 @@ struct WatchFlags {
 
 Status CheckFlags(WatchFlags& flags) {
   WatchOptions& o = flags.options;
-  const auto range = [](const char* flag, int64_t value, int64_t least, int64_t most) {
-    if (value >= least && value <= most) return Status();
-    return Status::Expected(Code::kUsage, flag, fmt::format("{} to {}", least, most), std::to_string(value));
-  };
   if (o.input.empty()) {
     return Status::Expected(Code::kUsage, "watch", "a log FILE, or - for stdin", "none",
                             "ballast watch app.log");
   }
-  BALLAST_RETURN_IF_ERROR(range("--max-line", flags.max_line, 16, 1 << 20));
-  BALLAST_RETURN_IF_ERROR(range("--max-lag", o.max_lag, 0, int64_t{1} << 40));
-  BALLAST_RETURN_IF_ERROR(range("--warm-up", o.novelty.warm_up, 0, int64_t{1} << 40));
-  BALLAST_RETURN_IF_ERROR(range("--explain-tokens", flags.explain_tokens, 1, 512));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--max-line", flags.max_line, 16, 1 << 20));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--max-lag", o.max_lag, 0, int64_t{1} << 40));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--warm-up", o.novelty.warm_up, 0, int64_t{1} << 40));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--explain-tokens", flags.explain_tokens, 1, 512));
   if (!(o.save_every >= 0) || !(o.novelty.threshold > 0)) {
     return Status::Expected(Code::kUsage, "--save-every and --threshold", "positive numbers", "others");
   }
