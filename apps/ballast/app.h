@@ -189,6 +189,17 @@ Status WriteFileAtomically(const std::string& path, std::string_view bytes);
 // Whether that could work, asked before long work. Writes nothing; the disk may still turn out full.
 Status CheckWritable(const std::string& path);
 
+// The absolute path of the file that `path` names or would create, all links followed.
+std::string ResolvePath(const std::string& path);
+struct NamedFile {
+  std::string name;  // for messages: "--state"
+  std::string path;  // "": not asked for
+};
+// kUsage when a file of `written` is another of them too, or one of `others`, under whatever name.
+Status CheckApart(const std::vector<NamedFile>& written, const std::vector<NamedFile>& others);
+// `status` of what was found in the file `path`, which the message then names; ok stays ok.
+Status InFile(const std::string& path, const Status& status);
+
 // "AMD EPYC 9554", from the kernel; "unknown".
 std::string CpuName();
 

@@ -21,7 +21,7 @@ struct WatchFlags {
 
 Status CheckFlags(WatchFlags& flags) {
   WatchOptions& o = flags.options;
-  if (o.input.empty()) {
+  if (o.paths.log.empty()) {
     return Status::Expected(Code::kUsage, "watch", "a log FILE, or - for stdin", "none",
                             "ballast watch app.log");
   }
@@ -34,7 +34,7 @@ Status CheckFlags(WatchFlags& flags) {
   }
   o.source.keep = static_cast<size_t>(flags.max_line);
   // A line that is still being written belongs to the run that sees its end.
-  o.source.last_line = o.state.empty();
+  o.source.last_line = o.paths.state.empty();
   o.explain_tokens = flags.explain ? flags.explain_tokens : 0;
   if (flags.common.context == 0) flags.common.context = kContext;
   return RefusePinSystem(flags.common, "watch");
@@ -61,6 +61,8 @@ int Watch(WatchFlags& flags) {
     return Fail(Status::Expected(Code::kUsage, "--policy", "sinks or window, which never fill up", *policy));
   }
   StopOnTermination();
+  WatchFiles files;
+  if (Status status = files.Open(flags.options.paths); !status.ok()) return Fail(status);
   Result<Loaded> loaded = LoadModel(flags.common);
   if (!loaded.ok()) return Fail(loaded.status());
   const LoadOptions load = MakeLoadOptions(flags.common);
@@ -70,7 +72,7 @@ int Watch(WatchFlags& flags) {
   if (!stream.ok()) return Fail(stream.status());
   WarnBeyondTraining(**stream);
   Watcher watcher(
-      flags.options, *loaded, **stream,
+      flags.options, files, *loaded, **stream,
       fmt::format("{} {:016x}{:016x} {}", identity.name, identity.high, identity.low, flags.common.compute));
   if (Status status = watcher.Open(); !status.ok()) return Fail(status);
   const Status status = watcher.Run();
@@ -79,7 +81,7 @@ int Watch(WatchFlags& flags) {
 
 void AddWatchFlags(CLI::App& watch, WatchFlags& flags) {
   WatchOptions& o = flags.options;
-  AddFlag(watch, "log", "LOG", o.input, "The log: a file that is followed by its name, or - for stdin")
+  AddFlag(watch, "log", "LOG", o.paths.log, "The log: a file that is followed by its name, or - for stdin")
       ->type_name("FILE");
   const std::string input = "Input", results = "Results", alarms = "Alarms";
   AddFlag(watch, "--once", "ONCE", o.source.once, "Stop at the end of the file, do not wait for more")
@@ -92,15 +94,15 @@ void AddWatchFlags(CLI::App& watch, WatchFlags& flags) {
   AddFlag(watch, "--max-lag", "MAX_LAG", o.max_lag,
           "More than N unread bytes: skip the oldest lines, and say so (0: never)")
       ->group(input);
-  AddFlag(watch, "-o,--out", "OUT", o.out, "Append results here instead of stdout")
+  AddFlag(watch, "-o,--out", "OUT", o.paths.out, "Append results here instead of stdout")
       ->type_name("FILE")
       ->group(results);
-  AddFlag(watch, "--state", "STATE", o.state,
+  AddFlag(watch, "--state", "STATE", o.paths.state,
           "Survive restarts: place, stream and what was learnt, saved here")
       ->type_name("FILE")
       ->group(results);
   AddFlag(watch, "--save-every", "SAVE_EVERY", o.save_every, "Seconds between saves (30)")->group(results);
-  AddFlag(watch, "--metrics", "METRICS", o.metrics,
+  AddFlag(watch, "--metrics", "METRICS", o.paths.metrics,
           "Keep lag and counters here, for Prometheus' textfile collector")
       ->type_name("FILE")
       ->group(results);
@@ -111,7 +113,7 @@ void AddWatchFlags(CLI::App& watch, WatchFlags& flags) {
       ->group(alarms);
   AddFlag(watch, "--warm-up", "WARM_UP", o.novelty.warm_up, "Lines before the first alarm (200)")
       ->group(alarms);
-  AddFlag(watch, "--normal", "NORMAL", o.normal,
+  AddFlag(watch, "--normal", "NORMAL", o.paths.normal,
           "Lines that are normal: no alarm for them or others that differ in numbers; reread when it changes")
       ->type_name("FILE")
       ->group(alarms);
