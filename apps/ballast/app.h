@@ -122,11 +122,15 @@ struct Loaded {
   std::unique_ptr<TensorFile> file;
   std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<const Model> model;
+  std::string sha256;  // of the file; empty unless asked for
 };
 // --compute and --weights.
 LoadOptions MakeLoadOptions(const CommonFlags& flags);
-// Loads with a progress bar on stderr (terminals only; nothing otherwise unless --verbose).
-Result<Loaded> LoadModel(const CommonFlags& flags);
+// Loads with a progress bar on stderr (terminals only; nothing otherwise unless --verbose). `hash`: for
+// ModelJson.
+Result<Loaded> LoadModel(const CommonFlags& flags, bool hash = false);
+// TensorFile::ContentHash, until Ctrl-C.
+Result<std::string> HashModel(const TensorFile& file);
 Result<StreamOptions> MakeStreamOptions(const CommonFlags& flags, const std::string& policy);
 // For commands without a system prompt: kUsage when --pin-system asks to keep it.
 Status RefusePinSystem(const CommonFlags& flags, const std::string& command);
@@ -193,17 +197,15 @@ Status CheckWritable(const std::string& path);
 std::string ResolvePath(const std::string& path);
 struct NamedFile {
   std::string name;  // for messages: "--state"
-  std::string path;  // "": not asked for
+  std::string path;  // "": not asked for; "-": stdin
 };
 // kUsage when a file of `written` is another of them too, or one of `others`, under whatever name.
 Status CheckApart(const std::vector<NamedFile>& written, const std::vector<NamedFile>& others);
-// `status` of what was found in the file `path`, which the message then names; ok stays ok.
-Status InFile(const std::string& path, const Status& status);
 
 // "AMD EPYC 9554", from the kernel; "unknown".
 std::string CpuName();
 
-// "model": {"name", "sha256", "architecture"} for JSON output.
+// "model": {"name", "sha256", "architecture"} for JSON output. REQUIRES: loaded with its hash.
 nlohmann::json ModelJson(const Loaded& loaded);
 
 // The commands: each adds its subcommand with its flags to `app` and returns what runs it after parsing.

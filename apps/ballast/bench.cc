@@ -233,7 +233,7 @@ int RunBench(BenchFlags& flags) {
   if (!policy.ok()) return Fail(policy.status());
   Result<StreamOptions> options = MakeStreamOptions(flags.common, *policy);
   if (!options.ok()) return Fail(options.status());
-  Result<Loaded> loaded = LoadModel(flags.common);
+  Result<Loaded> loaded = LoadModel(flags.common, flags.common.json);
   if (!loaded.ok()) return Fail(loaded.status());
   const Machine machine{MeasureReadBandwidth(*loaded->pool), MeasureByteMultiplyAdds(*loaded->pool),
                         MeasurePauses(*loaded->pool)};

@@ -189,7 +189,7 @@ int Chat(ChatFlags& flags) {
   options.on_collapse = *on_collapse;
   options.system = flags.system_option->count() > 0 ? flags.system : prompter->default_system();
   Result<std::unique_ptr<Conversation>> chat = Conversation::Create(*loaded, *prompter, options);
-  if (!chat.ok()) return Fail(chat.status());
+  if (!chat.ok()) return Fail(ExplainProfile(flags.profile, chat.status()));
   WarnBeyondTraining((*chat)->stream());
   ChatSession session;
   session.loaded = &*loaded;

@@ -287,10 +287,6 @@ Status CheckWritable(const std::string& path) {
   return access(folder.c_str(), W_OK | X_OK) == 0 ? Status() : WriteFailure(path);
 }
 
-Status InFile(const std::string& path, const Status& status) {
-  return status.ok() ? status : Status(status.code(), path + ": " + status.message(), status.hint());
-}
-
 int ExitCode(const Status& status) {
   switch (status.code()) {
     case Code::kOk:

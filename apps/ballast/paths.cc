@@ -43,7 +43,8 @@ Status CheckApart(const std::vector<NamedFile>& written, const std::vector<Named
     std::vector<NamedFile> rest(written.begin(), written.begin() + static_cast<std::ptrdiff_t>(i));
     rest.insert(rest.end(), others.begin(), others.end());
     for (const NamedFile& other : rest) {
-      if (written[i].path.empty() || other.path.empty() || !SameFile(written[i].path, other.path)) continue;
+      const std::string path = other.path == "-" ? "/dev/stdin" : other.path;
+      if (written[i].path.empty() || path.empty() || !SameFile(written[i].path, path)) continue;
       return Status::Expected(Code::kUsage, written[i].name, "a file of its own",
                               fmt::format("that of {}, {}", other.name, written[i].path));
     }

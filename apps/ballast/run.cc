@@ -172,7 +172,7 @@ Status CheckFlags(RunFlags& flags) {
 int RunCompletion(const RunFlags& flags, const Loaded& loaded, const StreamOptions& options,
                   const Source& source) {
   Result<std::unique_ptr<Stream>> stream = Stream::Create(*loaded.model, *loaded.pool, options);
-  if (!stream.ok()) return Fail(stream.status());
+  if (!stream.ok()) return Fail(ExplainProfile(flags.profile, stream.status()));
   WarnBeyondTraining(**stream);
   Result<Sampler> sampler = MakeSampler(flags.sampling, loaded, (*stream)->context());
   if (!sampler.ok()) return Fail(sampler.status());
@@ -203,7 +203,7 @@ int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& st
   options.on_collapse = flags.collapse;
   options.system = flags.system_option->count() > 0 ? flags.system : prompter->default_system();
   Result<std::unique_ptr<Conversation>> chat = Conversation::Create(loaded, *prompter, options);
-  if (!chat.ok()) return Fail(chat.status());
+  if (!chat.ok()) return Fail(ExplainProfile(flags.profile, chat.status()));
   WarnBeyondTraining((*chat)->stream());
   Outcome outcome;
   Output output(flags.common.json, &outcome);

@@ -91,7 +91,7 @@ int RunStreamEvalCommand(const StreamEvalFlags& flags) {
   Result<StreamEvalOptions> options = MakeOptions(flags);
   if (!options.ok()) return Fail(options.status());
   ClearInterrupt();
-  const Result<Loaded> loaded = LoadModel(flags.common);
+  const Result<Loaded> loaded = LoadModel(flags.common, flags.common.json);
   if (!loaded.ok()) return Fail(loaded.status());
   EvalProgress progress("streameval", flags.common.verbose);
   options->on_progress = [&](int64_t done, int64_t total) { return progress(done, total); };

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "app.h"
+#include "eval/nll_stats.h"
 #include "eval_common.h"
 #include "terminal.h"
 
@@ -159,7 +160,7 @@ int RunTrial(TrialFlags& flags) {
   if (!stream.ok()) return Fail(stream.status());
   stream->chunk = flags.chunk;
   ClearInterrupt();
-  const Result<Loaded> loaded = LoadModel(flags.common);
+  const Result<Loaded> loaded = LoadModel(flags.common, flags.common.json);
   if (!loaded.ok()) return Fail(loaded.status());
   EvalProgress progress("trial", flags.common.verbose);
   TrialOptions options;
@@ -169,9 +170,13 @@ int RunTrial(TrialFlags& flags) {
   Result<json> out = flags.streams > 0 ? Free(flags, *loaded, options) : Fed(flags, *loaded, options);
   progress.Done();
   if (!out.ok()) return Fail(out.status());
-  (*out)["model"] = ModelJson(*loaded);
+  if (flags.common.json) (*out)["model"] = ModelJson(*loaded);
   const Status printed = flags.common.json ? PrintJson(*out) : Print(ForPeople(*out));
-  return printed.ok() ? 0 : Fail(printed);
+  if (!printed.ok()) return Fail(printed);
+  // A text that was fed has a perplexity.
+  const Status finite =
+      out->contains("perplexity") ? CheckFinite("perplexity", (*out)["perplexity"].get<double>()) : Status();
+  return finite.ok() ? 0 : Fail(finite);
 }
 
 }  // namespace

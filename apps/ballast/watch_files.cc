@@ -146,7 +146,7 @@ void NormalMarks::Refresh() {
 }
 
 Status WatchFiles::Open(const WatchPaths& paths) {
-  const NamedFile log{"the log", paths.log == "-" ? "/dev/stdin" : paths.log};
+  const NamedFile log{"the log", paths.log};
   const NamedFile out{paths.out.empty() ? "stdout" : "--out", paths.out.empty() ? "/dev/stdout" : paths.out};
   std::vector<NamedFile> written = {{"--metrics", paths.metrics}, {"--state", paths.state}};
   if (!paths.state.empty()) {

@@ -45,8 +45,7 @@ Status Watcher::Open() {
 
 Status Watcher::Restore(const std::string& image) {
   const WatchPaths& paths = options_.paths;
-  BALLAST_RETURN_IF_ERROR(
-      InFile(paths.state, DecodeWatchState(image, model_, &progress_, &judge_, &stream_)));
+  BALLAST_RETURN_IF_ERROR(DecodeWatchState(image, model_, &progress_, &judge_, &stream_).In(paths.state));
   if (progress_.input != paths.log) {
     return Status::Expected(Code::kInput, paths.state, "the state of " + paths.log,
                             "that of " + progress_.input, "one --state FILE for each log");

@@ -99,7 +99,7 @@ def test_a_text_flag_wins_over_the_other_ones_variable(tmp_path, command):
     (["eval", "--tokens"], "--tokens"),
     (["probe", "-f", "x", "--plot"], "--plot"),
     (["calibrate", "-f", "x", "--contexts"], "--contexts"),
-    (["inspect", "--tokenize"], "--tokenize"),
+    (["inspect"], "file"),
     (["watch", "x", "-o"], "--out"),
     (["watch", "x", "--state"], "--state"),
     (["watch", "x", "--metrics"], "--metrics"),
