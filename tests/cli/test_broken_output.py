@@ -46,7 +46,7 @@ def test_the_gate_fails_and_is_not_conclusive(broken, text, tmp_path):
     gate = strict(outcome.text)["gate"]
     assert (gate["passed"], gate["conclusive"], gate["ratio"]) == (False, False, None)
     assert "nan" not in report.read_text().replace("provenance", "")
-    assert "gate: failed: sinks is not to be compared with sinks at 2,048 after roll-over" in run(broken, "eval", *args).text
+    assert "gate: failed: sinks is not to be compared with dense at 750 after roll-over" in run(broken, "eval", *args).text
 
 
 def test_calibrate_writes_no_profile(broken, text, tmp_path):
