@@ -33,8 +33,8 @@ struct Constants {
 };
 
 const Constants& TheConstants() {
-  static const Constants constants;
-  return constants;
+  static const Constants kConstants;
+  return kConstants;
 }
 
 void Compress(const Constants& c, const uint8_t* block, State& state) {
