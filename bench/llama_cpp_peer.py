@@ -12,7 +12,10 @@ import statistics
 import sys
 import time
 
-import llama_cpp as llama
+if {"-h", "--help"} & set(sys.argv[1:]):  # before the import: the package may not be there
+    print(__doc__.strip())
+    sys.exit(0)
+import llama_cpp as llama  # noqa: E402
 
 WARM_UP, MEASURED, BATCH = 8, 64, 512
 

@@ -5,6 +5,8 @@ import math
 import pathlib
 import sys
 
+import usage
+
 LAST = 1_000_000  # tokens
 
 
@@ -67,6 +69,7 @@ def main(folder):
 
 
 if __name__ == "__main__":
+    usage.begin(__doc__)
     if len(sys.argv) != 2:
         sys.exit("usage: bench_long_table.py FOLDER")
     main(pathlib.Path(sys.argv[1]))

@@ -13,6 +13,8 @@ import struct
 import sys
 from pathlib import Path
 
+import usage
+
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 PACK = {U8: "<B", I8: "<b", U16: "<H", I16: "<h", U32: "<I", I32: "<i", F32: "<f", BOOL: "<B", U64: "<Q",
         I64: "<q", F64: "<d"}
@@ -227,4 +229,5 @@ def main(args):
 
 
 if __name__ == "__main__":
+    usage.begin(__doc__)
     main(sys.argv[1:])

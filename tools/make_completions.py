@@ -10,6 +10,7 @@ import pathlib
 import re
 import sys
 
+import usage
 from make_man import read_program
 
 CHOICES = {
@@ -118,6 +119,7 @@ def fish(top, commands):
 
 
 if __name__ == "__main__":
+    usage.begin(__doc__)
     if len(sys.argv) != 3:
         sys.exit("usage: make_completions.py PROGRAM FOLDER")
     folder = pathlib.Path(sys.argv[2])

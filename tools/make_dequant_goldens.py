@@ -5,8 +5,11 @@ Usage: make_dequant_goldens.py > tests/goldens/dequant.json   (pip install gguf 
 """
 import json
 
-import gguf
-import numpy as np
+import usage
+
+usage.begin(__doc__, "gguf", "numpy")
+import gguf  # noqa: E402
+import numpy as np  # noqa: E402
 
 # Where the f16 scales of a block lie; their bytes are drawn as ordinary numbers, the rest at random.
 HALVES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82],

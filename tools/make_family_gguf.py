@@ -13,8 +13,11 @@ import pathlib
 import struct
 import sys
 
-import gguf
-import numpy as np
+import usage
+
+usage.begin(__doc__, "gguf", "numpy")
+import gguf  # noqa: E402
+import numpy as np  # noqa: E402
 
 BF16, F32 = gguf.GGMLQuantizationType.BF16, gguf.GGMLQuantizationType.F32
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "smollm3": "smollm3", "qwen2": "qwen2", "qwen3": "qwen3",

@@ -15,9 +15,12 @@ import pathlib
 import shutil
 import sys
 
-import torch
-import transformers
-from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM
+import usage
+
+usage.begin(__doc__, "torch", "transformers")
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM  # noqa: E402
 
 SEED, VOCAB, DENSE, SINKS, WINDOW, STREAM = 7, 48, 40, 3, 13, 90
 EVERY = 3  # logits of every third token are kept: the files stay small

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 
+import usage
+
 
 @dataclasses.dataclass
 class Flag:
@@ -150,6 +152,7 @@ def manual(program):
 
 
 if __name__ == "__main__":
+    usage.begin(__doc__)
     if len(sys.argv) != 2:
         sys.exit("usage: make_man.py PROGRAM")
     sys.stdout.write(manual(sys.argv[1]))

@@ -14,9 +14,12 @@ import json
 import pathlib
 import random
 
-import jinja2
-from jinja2.ext import Extension, loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+import usage
+
+usage.begin(__doc__, "jinja2")
+import jinja2  # noqa: E402
+from jinja2.ext import Extension, loopcontrols  # noqa: E402
+from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "goldens"
 NOW = 1772113509  # 2026-02-26 13:45:09 UTC

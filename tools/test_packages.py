@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 
+import usage
+
 PACKAGES = ["openai>=1.60"]
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "build/venv"
 
@@ -35,4 +37,5 @@ def main():
 
 
 if __name__ == "__main__":
+    usage.begin(__doc__)
     main()

@@ -13,6 +13,8 @@ import json
 import math
 import sys
 
+import usage
+
 
 def area(scores, positive):
     """Share of pairs (positive, negative) that are in the right order; ties count half (Mann-Whitney)."""
@@ -53,6 +55,7 @@ def measure(labels, results):
 
 
 if __name__ == "__main__":
+    usage.begin(__doc__)
     if len(sys.argv) != 3:
         sys.exit("usage: watch_roc.py LABELS.json RESULTS.jsonl")
     with open(sys.argv[1]) as f:

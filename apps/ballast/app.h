@@ -54,6 +54,7 @@ const char* ParseValue(const std::string& text, int64_t& value);
 const char* ParseValue(const std::string& text, uint64_t& value);
 const char* ParseValue(const std::string& text, double& value);
 const char* ParseValue(const std::string& text, bool& value);  // 1/0, true/false, on/off, yes/no
+// A path, a name, a host: "" is none of them. What may be empty is AddTextFlag's.
 const char* ParseValue(const std::string& text, std::string& value);
 const char* ParseValue(const std::string& text, std::vector<std::string>& value);  // appends
 const char* ParseValue(const std::string& text, std::map<Token, double>& value);   // "ID=BIAS", appends
@@ -79,6 +80,14 @@ CLI::Option* AddFlag(CLI::App& app, const std::string& names, const std::string&
   if constexpr (std::is_floating_point_v<T>) option->type_name("X");
   return option;
 }
+
+// The same for text that may be empty: "" is a prompt, and no system prompt.
+CLI::Option* AddTextFlag(CLI::App& app, const std::string& names, const std::string& env, std::string& value,
+                         const std::string& help);
+
+// kUsage, naming the flag, unless low <= value <= high. `unit` is for the message.
+Status CheckCount(std::string_view flag, int64_t value, int64_t low, int64_t high,
+                  std::string_view unit = "");
 
 // One of two flags that exclude each other, such as -p and -f.
 struct RivalFlag {
@@ -113,11 +122,15 @@ struct Loaded {
   std::unique_ptr<TensorFile> file;
   std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<const Model> model;
+  std::string sha256;  // of the file; empty unless asked for
 };
 // --compute and --weights.
 LoadOptions MakeLoadOptions(const CommonFlags& flags);
-// Loads with a progress bar on stderr (terminals only; nothing otherwise unless --verbose).
-Result<Loaded> LoadModel(const CommonFlags& flags);
+// Loads with a progress bar on stderr (terminals only; nothing otherwise unless --verbose). `hash`: for
+// ModelJson.
+Result<Loaded> LoadModel(const CommonFlags& flags, bool hash = false);
+// TensorFile::ContentHash, until Ctrl-C.
+Result<std::string> HashModel(const TensorFile& file);
 Result<StreamOptions> MakeStreamOptions(const CommonFlags& flags, const std::string& policy);
 // For commands without a system prompt: kUsage when --pin-system asks to keep it.
 Status RefusePinSystem(const CommonFlags& flags, const std::string& command);
@@ -180,10 +193,19 @@ Status WriteFileAtomically(const std::string& path, std::string_view bytes);
 // Whether that could work, asked before long work. Writes nothing; the disk may still turn out full.
 Status CheckWritable(const std::string& path);
 
+// The absolute path of the file that `path` names or would create, all links followed.
+std::string ResolvePath(const std::string& path);
+struct NamedFile {
+  std::string name;  // for messages: "--state"
+  std::string path;  // "": not asked for; "-": stdin
+};
+// kUsage when a file of `written` is another of them too, or one of `others`, under whatever name.
+Status CheckApart(const std::vector<NamedFile>& written, const std::vector<NamedFile>& others);
+
 // "AMD EPYC 9554", from the kernel; "unknown".
 std::string CpuName();
 
-// "model": {"name", "sha256", "architecture"} for JSON output.
+// "model": {"name", "sha256", "architecture"} for JSON output. REQUIRES: loaded with its hash.
 nlohmann::json ModelJson(const Loaded& loaded);
 
 // The commands: each adds its subcommand with its flags to `app` and returns what runs it after parsing.

@@ -41,25 +41,22 @@ const char* ParseList(const std::string& text, std::vector<int64_t>& values) {
   return nullptr;
 }
 
-Status CheckRange(const std::string& flag, int64_t least, int64_t most, const std::vector<int64_t>& values) {
-  for (const int64_t value : values) {
-    if (value >= least && value <= most) continue;
-    return Status::Expected(Code::kUsage, flag, fmt::format("{} to {}", least, most), std::to_string(value));
-  }
+Status CheckAll(const std::string& flag, int64_t least, int64_t most, const std::vector<int64_t>& values) {
+  for (const int64_t value : values) BALLAST_RETURN_IF_ERROR(CheckCount(flag, value, least, most));
   return Status();
 }
 
 Status CheckFlags(const BenchFlags& flags) {
   constexpr int64_t kMost = 1'000'000'000;
   BALLAST_RETURN_IF_ERROR(RefusePinSystem(flags.common, "bench"));
-  BALLAST_RETURN_IF_ERROR(CheckRange("--prefill", 1, kMost, flags.prefill));
-  BALLAST_RETURN_IF_ERROR(CheckRange("--depth", 0, kMost, flags.depths));
-  BALLAST_RETURN_IF_ERROR(CheckRange("--sessions", 1, 4096, flags.sessions));
-  BALLAST_RETURN_IF_ERROR(CheckRange("--decode", 1, kMost, {flags.decode}));
-  BALLAST_RETURN_IF_ERROR(CheckRange("--reps", 1, 1000, {flags.reps}));
-  BALLAST_RETURN_IF_ERROR(CheckRange("--chunk", 0, 1 << 16, {flags.chunk}));
+  BALLAST_RETURN_IF_ERROR(CheckAll("--prefill", 1, kMost, flags.prefill));
+  BALLAST_RETURN_IF_ERROR(CheckAll("--depth", 0, kMost, flags.depths));
+  BALLAST_RETURN_IF_ERROR(CheckAll("--sessions", 1, 4096, flags.sessions));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--decode", flags.decode, 1, kMost));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--reps", flags.reps, 1, 1000));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--chunk", flags.chunk, 0, 1 << 16));
   if (flags.stream_option->count() > 0) {
-    BALLAST_RETURN_IF_ERROR(CheckRange("--stream", 1, kMost, {flags.stream}));
+    BALLAST_RETURN_IF_ERROR(CheckCount("--stream", flags.stream, 1, kMost));
   }
   BALLAST_ASSIGN_OR_RETURN(const std::string policy, OnePolicy(flags.common));
   BALLAST_ASSIGN_OR_RETURN(const StreamOptions options, MakeStreamOptions(flags.common, policy));
@@ -236,7 +233,7 @@ int RunBench(BenchFlags& flags) {
   if (!policy.ok()) return Fail(policy.status());
   Result<StreamOptions> options = MakeStreamOptions(flags.common, *policy);
   if (!options.ok()) return Fail(options.status());
-  Result<Loaded> loaded = LoadModel(flags.common);
+  Result<Loaded> loaded = LoadModel(flags.common, flags.common.json);
   if (!loaded.ok()) return Fail(loaded.status());
   const Machine machine{MeasureReadBandwidth(*loaded->pool), MeasureByteMultiplyAdds(*loaded->pool),
                         MeasurePauses(*loaded->pool)};

@@ -74,12 +74,10 @@ Result<CalibrateOptions> MakeOptions(CalibrateFlags& flags) {
   }
   options.tolerance = flags.tolerance / 100;
   BALLAST_ASSIGN_OR_RETURN(const std::string path, OutputPath(flags));
-  if (!path.empty()) {
-    const Status writable = CheckWritable(path);
-    if (!writable.ok()) {
-      return Status(writable.code(), writable.message(),
-                    "--profile FILE puts the profile elsewhere, --no-profile writes none");
-    }
+  const Status writable = CheckOutputs({{"--profile", path}}, flags.text, flags.common);
+  if (!writable.ok()) {
+    return Status(writable.code(), writable.message(),
+                  "--profile FILE puts the profile elsewhere, --no-profile writes none");
   }
   return options;
 }
@@ -136,11 +134,11 @@ std::string CalibrationText(const Calibration& c, const Loaded& loaded) {
     const std::string interval = std::isfinite(cell.to_best.low)
                                      ? fmt::format("{:.4f} to {:.4f}", cell.to_best.low, cell.to_best.high)
                                      : "";
-    out +=
-        fmt::format("{:>9}{:>7}{:>12.3f}{:>10.4f}{:>18}{:>10.0f}{:>14.3f}{:>12}{}{}\n", Grouped(cell.context),
-                    cell.sinks, cell.perplexity, cell.to_best.ratio, interval, cell.tokens_per_second,
-                    1000 * cell.cpu_seconds_per_token, Bytes(static_cast<double>(cell.kv_bytes)),
-                    i == c.best ? "  best" : "", i == c.chosen ? "  chosen" : "");
+    out += fmt::format("{:>9}{:>7}{:>12}{:>10}{:>18}{:>10.0f}{:>14.3f}{:>12}{}{}\n", Grouped(cell.context),
+                       cell.sinks, Number(cell.perplexity, 3), Number(cell.to_best.ratio, 4), interval,
+                       cell.tokens_per_second, 1000 * cell.cpu_seconds_per_token,
+                       Bytes(static_cast<double>(cell.kv_bytes)), i == c.best ? "  best" : "",
+                       i == c.chosen ? "  chosen" : "");
   }
   const CalibrationCell& chosen = c.cells[c.chosen];
   out += fmt::format("\nThe smallest within {:g}% of the best: -c {} --sinks {}{}\n", 100 * c.tolerance,
@@ -153,7 +151,7 @@ int RunCalibrate(CalibrateFlags& flags) {
   Result<CalibrateOptions> options = MakeOptions(flags);
   if (!options.ok()) return Fail(options.status());
   ClearInterrupt();
-  const Result<Loaded> loaded = LoadModel(flags.common);
+  const Result<Loaded> loaded = LoadModel(flags.common, true);
   if (!loaded.ok()) return Fail(loaded.status());
   const Result<std::vector<Token>> tokens = LoadTokens(flags.text, *loaded);
   if (!tokens.ok()) return Fail(tokens.status());

@@ -189,7 +189,7 @@ int Chat(ChatFlags& flags) {
   options.on_collapse = *on_collapse;
   options.system = flags.system_option->count() > 0 ? flags.system : prompter->default_system();
   Result<std::unique_ptr<Conversation>> chat = Conversation::Create(*loaded, *prompter, options);
-  if (!chat.ok()) return Fail(chat.status());
+  if (!chat.ok()) return Fail(ExplainProfile(flags.profile, chat.status()));
   WarnBeyondTraining((*chat)->stream());
   ChatSession session;
   session.loaded = &*loaded;
@@ -220,7 +220,7 @@ Runner AddChat(CLI::App& app) {
   auto flags = std::make_shared<ChatFlags>();
   const std::string group = "Conversation";
   flags->system_option =
-      AddFlag(*chat, "--system", "SYSTEM", flags->system, "System prompt (default: the model's own)");
+      AddTextFlag(*chat, "--system", "SYSTEM", flags->system, "System prompt (default: the model's own)");
   flags->system_option->type_name("TEXT")->group(group);
   AddFlag(*chat, "--chat-format", "CHAT_FORMAT", flags->chat_format,
           "chatml, llama2, llama3, mistral, gemma, ..., or template: the model's own")

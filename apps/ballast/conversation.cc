@@ -233,7 +233,8 @@ Result<Conversation::Reply> Conversation::GenerateReply(const Hooks& hooks) {
 Status Conversation::CloseTurn(Turn& turn, const Generated& generated) {
   const std::optional<Token> end = prompter_.Closing(turn.tokens, generated.reason);
   if (!end) return Status();
-  BALLAST_RETURN_IF_ERROR(stream_->Append({&*end, 1}));
+  // In a full dense cache nothing can follow; the turn's tokens are whole all the same, for another stream.
+  if (!stream_->full()) BALLAST_RETURN_IF_ERROR(stream_->Append({&*end, 1}));
   sampler_->Observe(*end);
   guard_->Saw({&*end, 1});
   turn.tokens.push_back(*end);

@@ -40,12 +40,6 @@ struct EvalFlags {
   std::string report;
 };
 
-Status CheckRange(std::string_view flag, int64_t value, int64_t low, int64_t high, std::string_view unit) {
-  if (value >= low && value <= high) return Status();
-  return Status::Expected(Code::kUsage, flag, fmt::format("{} to {} {}", low, high, unit),
-                          std::to_string(value));
-}
-
 Status CheckReference(const std::string& name) {
   if (ParsePolicy(name).ok()) return Status();
   return Status::Expected(Code::kUsage, "--reference", "dense, sinks, recompute or window",
@@ -59,7 +53,7 @@ Status CheckGateFlags(const EvalFlags& flags) {
   if (!flags.reference.empty()) BALLAST_RETURN_IF_ERROR(CheckReference(flags.reference));
   if (flags.reference_context != 0) {
     BALLAST_RETURN_IF_ERROR(
-        CheckRange("--reference-context", flags.reference_context, 1, kMaxContext, "tokens"));
+        CheckCount("--reference-context", flags.reference_context, 1, kMaxContext, "tokens"));
   }
   // Half of the check: a bad limit need not wait for the model. The text's length is checked later.
   return flags.gated ? CheckGate(flags.gate, 0, 2) : Status();
@@ -69,23 +63,22 @@ Status CheckFlags(EvalFlags& flags) {
   BALLAST_RETURN_IF_ERROR(CheckTextFlags(flags.text, "eval"));
   BALLAST_RETURN_IF_ERROR(RefusePinSystem(flags.common, "eval"));
   if (flags.dense_context != 0) {
-    BALLAST_RETURN_IF_ERROR(CheckRange("--dense-context", flags.dense_context, 1, kMaxContext, "tokens"));
+    BALLAST_RETURN_IF_ERROR(CheckCount("--dense-context", flags.dense_context, 1, kMaxContext, "tokens"));
   }
   for (const std::string& policy : flags.common.policies) {
     BALLAST_RETURN_IF_ERROR(MakeStreamOptions(flags.common, policy).status());
   }
-  BALLAST_RETURN_IF_ERROR(CheckRange("--block", flags.block, 1, int64_t{1} << 40, "tokens"));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--block", flags.block, 1, int64_t{1} << 40, "tokens"));
+  BALLAST_RETURN_IF_ERROR(
+      CheckCount("--checkpoint-every", flags.checkpoint_every, 1, int64_t{1} << 40, "tokens"));
   if (!flags.checkpoint.empty()) {
-    BALLAST_RETURN_IF_ERROR(
-        CheckRange("--checkpoint-every", flags.checkpoint_every, 1, int64_t{1} << 40, "tokens"));
     if (flags.per_token) {
       return Status::Expected(Code::kUsage, "--checkpoint", "a run without --per-token", "both");
     }
     BALLAST_RETURN_IF_ERROR(CheckWritable(flags.checkpoint + "/checkpoint"));
   }
-  for (const std::string& path : {flags.plot, flags.report}) {
-    if (!path.empty()) BALLAST_RETURN_IF_ERROR(CheckWritable(path));
-  }
+  BALLAST_RETURN_IF_ERROR(
+      CheckOutputs({{"--plot", flags.plot}, {"--report", flags.report}}, flags.text, flags.common));
   return CheckGateFlags(flags);
 }
 
@@ -178,8 +171,9 @@ Result<RolloverRun> RunOne(const EvalFlags& flags, const Loaded& loaded, TokenSo
     checkpoints.identity = IdentifyModel(*loaded.file, *loaded.tokenizer, loaded.model->config(),
                                          loaded.model->compute(), MakeLoadOptions(flags.common).weights);
     if (access(path.c_str(), F_OK) == 0) {
-      BALLAST_ASSIGN_OR_RETURN(before, MappedFile::Open(path));
+      BALLAST_ASSIGN_OR_RETURN(before, MappedFile::Open(path, Code::kInput));
       checkpoints.resume = before.bytes();
+      checkpoints.name = path;
     }
   }
   Result<RolloverRun> run = RunRollover(*loaded.model, *loaded.pool, source, options);
@@ -234,16 +228,31 @@ Result<Evaluation> Evaluate(const EvalFlags& flags, const Loaded& loaded, std::s
     options.kv = plan.front().kv;
     EvalProgress progress("sink map", flags.common.verbose);
     options.on_progress = [&](int64_t done, int64_t total) { return progress(done, total); };
-    BALLAST_ASSIGN_OR_RETURN(evaluation.sink_map, RunProbe(*loaded.model, *loaded.pool, beginning, options));
+    Result<SinkMap> map = RunProbe(*loaded.model, *loaded.pool, beginning, options);
     progress.Done();
+    // A model without numbers has no map; the runs, which may have taken hours, say what is wrong with it.
+    if (!map.ok() && map.status().code() != Code::kModel) return map.status();
+    if (map.ok()) evaluation.sink_map = std::move(*map);
   }
   return evaluation;
+}
+
+// What is wrong with results that are there: a failed gate first, then runs without a perplexity.
+Status Verdict(const Evaluation& evaluation) {
+  if (evaluation.gate) {
+    BALLAST_RETURN_IF_ERROR(GateStatus(evaluation.gate->verdict, evaluation.gate->reference));
+  }
+  for (const RolloverRun& run : evaluation.runs) {
+    BALLAST_RETURN_IF_ERROR(
+        CheckFinite(fmt::format("perplexity ({})", PolicyName(run.policy)), run.perplexity));
+  }
+  return Status();
 }
 
 int RunEval(EvalFlags& flags) {
   if (const Status status = CheckFlags(flags); !status.ok()) return Fail(status);
   ClearInterrupt();
-  const Result<Loaded> loaded = LoadModel(flags.common);
+  const Result<Loaded> loaded = LoadModel(flags.common, flags.common.json || !flags.report.empty());
   if (!loaded.ok()) return Fail(loaded.status());
   const Result<std::vector<Token>> tokens = LoadTokens(flags.text, *loaded);
   if (!tokens.ok()) return Fail(tokens.status());
@@ -252,8 +261,7 @@ int RunEval(EvalFlags& flags) {
   const Status printed = flags.common.json ? PrintJson(EvaluationJson(*evaluation, *loaded, flags.per_token))
                                            : Print(EvaluationTable(*evaluation, *loaded, StyledStdout()));
   if (!printed.ok()) return Fail(printed);
-  const Status verdict =
-      evaluation->gate ? GateStatus(evaluation->gate->verdict, evaluation->gate->reference) : Status();
+  const Status verdict = Verdict(*evaluation);
   int code = 0;
   if (!flags.report.empty()) {
     const Status written = WriteFileAtomically(flags.report, EvaluationPage(*evaluation, *loaded));

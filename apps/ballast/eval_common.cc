@@ -35,6 +35,18 @@ Status CheckTextFlags(TextFlags& flags, std::string_view command) {
   return Status();
 }
 
+Status CheckOutputs(const std::vector<NamedFile>& written, const TextFlags& text, const CommonFlags& common) {
+  std::vector<NamedFile> read;
+  if (text.text.given) read.push_back({"--file", text.text.value});
+  if (text.tokens.given) read.push_back({"--tokens", text.tokens.value});
+  if (const Result<std::string> model = FindModel(common); model.ok()) read.push_back({"--model", *model});
+  BALLAST_RETURN_IF_ERROR(CheckApart(written, read));
+  for (const NamedFile& file : written) {
+    if (!file.path.empty()) BALLAST_RETURN_IF_ERROR(CheckWritable(file.path));
+  }
+  return Status();
+}
+
 namespace {
 
 // Says what JSON of another shape than {"tokens":[...]} is; ok when its shape is right or it is no JSON.

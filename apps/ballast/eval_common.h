@@ -25,6 +25,8 @@ void AddTextFlags(CLI::App& app, TextFlags& flags);
 
 // Chooses between the two; usage errors that can be seen before a model is loaded.
 Status CheckTextFlags(TextFlags& flags, std::string_view command);
+// Before long work: each of `written` can be written, and is no other one, nor the text, nor the model.
+Status CheckOutputs(const std::vector<NamedFile>& written, const TextFlags& text, const CommonFlags& common);
 // The tokens, at most `limit` of them. kInput, "nothing to score" for fewer than two.
 Result<std::vector<Token>> LoadTokens(const TextFlags& flags, const Loaded& loaded);
 

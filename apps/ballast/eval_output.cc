@@ -146,29 +146,30 @@ std::string BlockRows(const std::vector<RolloverRun>& runs, bool colour) {
       const double perplexity = run.blocks[i].perplexity;
       // Half again as bad as the best policy on the same tokens is worth a look.
       const bool bad = runs.size() > 1 && !(perplexity <= 1.5 * best);
-      out += Styled(colour && bad, "31", Column(fmt::format("{:.2f}", perplexity)));
+      out += Styled(colour && bad, "31", Column(Number(perplexity, 2)));
     }
     out += "\n";
   }
   return out;
 }
 
-std::string Times(double ratio) { return std::isnan(ratio) ? "no number" : fmt::format("{:.3f}", ratio); }
-
 }  // namespace
 
 std::string GateSentence(const Gate& gate) {
   const GateVerdict& verdict = gate.verdict;
   const GateVerdict::Judged& worst = verdict.Worst();
+  const bool finite = std::isfinite(worst.paired.ratio);
   std::string text =
-      fmt::format("{}: {} is {} times {} at {} {} (limit {:g}; {} tokens",
-                  verdict.passed ? "passed" : "failed", PolicyName(worst.policy), Times(worst.paired.ratio),
+      fmt::format("{}: {} is {} {} at {} {} (limit {:g}; {} tokens", verdict.passed ? "passed" : "failed",
+                  PolicyName(worst.policy),
+                  finite ? fmt::format("{:.3f} times", worst.paired.ratio) : "not to be compared with",
                   PolicyName(gate.reference.policy), Grouped(gate.reference.context),
                   worst.policy == Policy::kDense ? "beyond the trained length" : "after roll-over",
                   verdict.limit, Grouped(worst.paired.tokens));
   if (std::isfinite(worst.paired.low)) {
     text += fmt::format("; 95%: {:.3f} to {:.3f}", worst.paired.low, worst.paired.high);
   }
+  if (!finite) return text + "; the model's output is not finite)";
   return text + (verdict.conclusive ? ")" : "; inconclusive: a longer text would tell)");
 }
 
@@ -184,8 +185,8 @@ std::string EvaluationTable(const Evaluation& evaluation, const Loaded& loaded, 
   out += row("predicted tokens", [](const RolloverRun& r) { return std::string(PolicyName(r.policy)); });
   out += BlockRows(runs, colour);
   out += "\n";
-  out += row("perplexity", [](const RolloverRun& r) { return fmt::format("{:.3f}", r.perplexity); });
-  out += row("mean nll", [](const RolloverRun& r) { return fmt::format("{:.4f}", r.mean_nll); });
+  out += row("perplexity", [](const RolloverRun& r) { return Number(r.perplexity, 3); });
+  out += row("mean nll", [](const RolloverRun& r) { return Number(r.mean_nll, 4); });
   out += row("context", [](const RolloverRun& r) { return Grouped(r.context); });
   out += row("pinned", [](const RolloverRun& r) { return Grouped(r.sinks); });
   out += row("evicted tokens", [](const RolloverRun& r) { return Grouped(r.evicted_tokens); });

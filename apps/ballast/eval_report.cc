@@ -39,10 +39,6 @@ std::string CommandLine() {
   return ValidUtf8(out);
 }
 
-std::string Number(double value, int digits) {
-  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "no number";
-}
-
 std::string GateTable(const Gate& gate) {
   std::vector<std::vector<std::string>> rows;
   for (const GateVerdict::Judged& j : gate.verdict.judged) {
@@ -96,7 +92,7 @@ std::vector<std::pair<std::string, std::string>> Facts(const RolloverRun& run, c
   const ModelConfig& config = loaded.model->config();
   return {
       {"Model", fmt::format("{} ({})", config.name, config.architecture)},
-      {"sha256", loaded.file->ContentHash()},
+      {"sha256", loaded.sha256},
       {"Trained length",
        config.trained_context > 0 ? Grouped(config.trained_context) + " tokens" : "unknown"},
       {"Machine", fmt::format("{}, {}, {} threads", CpuName(), CurrentIsa(), loaded.pool->threads())},

@@ -54,8 +54,12 @@ const char* ParseValue(const std::string& text, bool& value) {
   }
   return "1 or 0";
 }
-const char* ParseValue(const std::string& text, std::string& value) { return value = text, nullptr; }
+const char* ParseValue(const std::string& text, std::string& value) {
+  if (text.empty()) return "a value";
+  return value = text, nullptr;
+}
 const char* ParseValue(const std::string& text, std::vector<std::string>& value) {
+  if (text.empty()) return "a value";
   return value.push_back(text), nullptr;
 }
 const char* ParseValue(const std::string& text, std::map<Token, double>& value) {
@@ -92,6 +96,19 @@ CLI::Option* AddParsedFlag(CLI::App& app, const std::string& names, const std::s
   option->allow_extra_args(false)->expected(kind == FlagKind::kSwitch ? 0 : 1);
   if (!variable.empty()) option->envname(variable);
   return option;
+}
+
+CLI::Option* AddTextFlag(CLI::App& app, const std::string& names, const std::string& env, std::string& value,
+                         const std::string& help) {
+  const auto take = [&value](const std::string& text) -> const char* { return value = text, nullptr; };
+  return AddParsedFlag(app, names, env, FlagKind::kLast, take, help);
+}
+
+Status CheckCount(std::string_view flag, int64_t value, int64_t low, int64_t high, std::string_view unit) {
+  if (value >= low && value <= high) return Status();
+  return Status::Expected(Code::kUsage, flag,
+                          fmt::format("{} to {}{}{}", low, high, unit.empty() ? "" : " ", unit),
+                          std::to_string(value));
 }
 
 void ChooseOne(RivalFlag& a, RivalFlag& b) {
@@ -181,7 +198,12 @@ void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
           "Added to a token's logit; -inf bans it; repeatable")
       ->type_name("ID=BIAS")
       ->group(group);
-  AddFlag(app, "--stop", "STOP", flags.stops, "Text that ends the output, never shown; repeatable")
+  // "" ends nothing, as in the OpenAI interface.
+  const auto stop = [&flags](const std::string& text) -> const char* {
+    return flags.stops.push_back(text), nullptr;
+  };
+  AddParsedFlag(app, "--stop", "STOP", FlagKind::kRepeated, stop,
+                "Text that ends the output, never shown; repeatable")
       ->type_name("TEXT")
       ->group(group);
 }

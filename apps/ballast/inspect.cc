@@ -120,6 +120,7 @@ struct Findings {
   std::string chat_note;    // why not, or what was done instead
   std::string architecture;
   std::string name;
+  std::string sha256;  // "" unless asked for
 };
 
 // As `chat` would choose; a base model has none, whatever its vocabulary.
@@ -162,7 +163,7 @@ nlohmann::json TokenizerJson(const Findings& findings) {
           {"add_bos", vocab.add_bos},  {"add_eos", vocab.add_eos}};
 }
 
-nlohmann::json FindingsJson(const TensorFile& file, const Findings& f, bool hash) {
+nlohmann::json FindingsJson(const TensorFile& file, const Findings& f) {
   nlohmann::json metadata = nlohmann::json::object();
   for (const auto& [key, value] : file.metadata()) metadata[ValidUtf8(key)] = MetaJson(value);
   nlohmann::json tensors = nlohmann::json::array();
@@ -199,7 +200,7 @@ nlohmann::json FindingsJson(const TensorFile& file, const Findings& f, bool hash
     json["nope_layers"] = f.config->nope_layers;
     json["cache_bytes_per_token"] = CacheBytesPerToken(*f.config);
   }
-  if (hash) json["sha256"] = file.ContentHash();
+  if (!f.sha256.empty()) json["sha256"] = f.sha256;
   return json;
 }
 
@@ -210,7 +211,7 @@ std::string Row(const std::string& key, const std::string& value) {
   return fmt::format("  {} {}\n", Paint(Ink::kDim, fmt::format("{:<14}", key), StyledStdout()), value);
 }
 
-std::string Summary(const TensorFile& file, const Findings& f, bool hash) {
+std::string Summary(const TensorFile& file, const Findings& f) {
   const Streamability& s = f.streamability;
   const auto yes = [](bool b) { return b ? "yes" : "no"; };
   std::string text = Section("model");
@@ -219,7 +220,7 @@ std::string Summary(const TensorFile& file, const Findings& f, bool hash) {
               f.architecture.empty() ? "not named" : Abbreviated(f.architecture, kShownTextBytes));
   text += Row("file", fmt::format("{}, {}, {} tensors", file.format(),
                                   Bytes(static_cast<double>(file.file_bytes())), file.tensors().size()));
-  if (hash) text += Row("sha256", file.ContentHash());
+  if (!f.sha256.empty()) text += Row("sha256", f.sha256);
   if (f.config.has_value()) {
     const ModelConfig& c = *f.config;
     text += Row("network",
@@ -328,14 +329,18 @@ int Inspect(InspectFlags& flags) {
   Result<TensorFile> file = TensorFile::Open(*path);
   if (!file.ok()) return Fail(file.status());
   if (flags.tokenize_option->count() > 0) return Tokenize(flags, *file);
-  const Findings findings = Look(*file);
+  Findings findings = Look(*file);
+  if (flags.hash) {
+    Result<std::string> hash = HashModel(*file);
+    if (!hash.ok()) return Fail(hash.status());
+    findings.sha256 = *hash;
+  }
   Status printed;
   if (flags.common.json) {
-    printed = PrintJson(FindingsJson(*file, findings, flags.hash));
+    printed = PrintJson(FindingsJson(*file, findings));
   } else {
     std::string text = Paint(Ink::kDim, ValidUtf8(file->path()), StyledStdout()) + "\n";
-    text += Summary(*file, findings, flags.hash) + TokenizerText(findings) +
-            TensorsText(*file, flags.common.verbose);
+    text += Summary(*file, findings) + TokenizerText(findings) + TensorsText(*file, flags.common.verbose);
     text += Section("metadata");
     for (const auto& [key, value] : file->metadata()) {
       text += fmt::format("  {} {}\n",

@@ -263,13 +263,9 @@ Status FillTemporary(int fd, const std::string& path, std::string_view bytes) {
 }  // namespace
 
 Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
-  std::string target = path;
-  if (char* real = realpath(path.c_str(), nullptr); real != nullptr) {  // a link stays a link
-    target = real;
-    std::free(real);
-    struct stat info {};
-    if (stat(target.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return WriteInPlace(target, bytes);
-  }
+  struct stat info {};
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return WriteInPlace(path, bytes);
+  const std::string target = ResolvePath(path);  // a link stays a link
   std::string temporary = target + ".XXXXXX";
   const int fd = mkostemp(temporary.data(), O_CLOEXEC);
   if (fd < 0) return WriteFailure(path);
@@ -280,16 +276,13 @@ Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
 }
 
 Status CheckWritable(const std::string& path) {
-  std::string target = path;
-  if (char* real = realpath(path.c_str(), nullptr); real != nullptr) {
-    target = real;
-    std::free(real);
-    struct stat info {};
-    if (stat(target.c_str(), &info) != 0) return WriteFailure(path);
+  struct stat info {};
+  if (stat(path.c_str(), &info) == 0) {
     if (S_ISDIR(info.st_mode)) return Status::Expected(Code::kInput, path, "a file", "a folder");
-    if (!S_ISREG(info.st_mode)) return access(target.c_str(), W_OK) == 0 ? Status() : WriteFailure(path);
+    if (!S_ISREG(info.st_mode)) return access(path.c_str(), W_OK) == 0 ? Status() : WriteFailure(path);
   }
   // A file is replaced as a whole, so it is its folder that must allow it.
+  const std::string target = ResolvePath(path);
   const size_t slash = target.rfind('/');
   const std::string folder = slash == std::string::npos ? "./" : target.substr(0, slash + 1);
   return access(folder.c_str(), W_OK | X_OK) == 0 ? Status() : WriteFailure(path);

@@ -50,7 +50,11 @@ LoadOptions MakeLoadOptions(const CommonFlags& flags) {
   return options;
 }
 
-Result<Loaded> LoadModel(const CommonFlags& flags) {
+Result<std::string> HashModel(const TensorFile& file) {
+  return file.ContentHash([] { return !Interrupted(); });
+}
+
+Result<Loaded> LoadModel(const CommonFlags& flags, bool hash) {
   const auto began = std::chrono::steady_clock::now();
   BALLAST_ASSIGN_OR_RETURN(const std::string path, FindModel(flags));
   if (access(path.c_str(), F_OK) != 0) {
@@ -79,6 +83,9 @@ Result<Loaded> LoadModel(const CommonFlags& flags) {
         fmt::format("at most {} tokens, as the network has", loaded.model->config().vocab),
         fmt::format("{}", loaded.tokenizer->size()));
   }
+  if (hash) {
+    BALLAST_ASSIGN_OR_RETURN(loaded.sha256, HashModel(*loaded.file));
+  }
   if (flags.verbose) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     Note(fmt::format("{}: {}, {}, {} threads, {}, loaded in {:.2f} s", path, loaded.file->format(),
@@ -106,8 +113,9 @@ std::string CpuName() {
 }
 
 nlohmann::json ModelJson(const Loaded& loaded) {
+  BALLAST_CHECK(!loaded.sha256.empty());
   return {{"name", loaded.model->config().name},
-          {"sha256", loaded.file->ContentHash()},
+          {"sha256", loaded.sha256},
           {"architecture", loaded.model->config().architecture}};
 }
 

@@ -34,7 +34,7 @@ Status CheckFlags(ProbeFlags& flags) {
   BALLAST_RETURN_IF_ERROR(RefusePinSystem(flags.common, "probe"));
   BALLAST_ASSIGN_OR_RETURN(const std::string policy, OnePolicy(flags.common));
   BALLAST_RETURN_IF_ERROR(MakeStreamOptions(flags.common, policy).status());
-  return flags.plot.empty() ? Status() : CheckWritable(flags.plot);
+  return CheckOutputs({{"--plot", flags.plot}}, flags.text, flags.common);
 }
 
 Result<SinkMap> Probe(const ProbeFlags& flags, const Loaded& loaded) {
@@ -124,7 +124,7 @@ std::string MapText(const SinkMap& map, const Loaded& loaded, bool colour) {
 int RunProbeCommand(ProbeFlags& flags) {
   if (const Status status = CheckFlags(flags); !status.ok()) return Fail(status);
   ClearInterrupt();
-  const Result<Loaded> loaded = LoadModel(flags.common);
+  const Result<Loaded> loaded = LoadModel(flags.common, flags.common.json);
   if (!loaded.ok()) return Fail(loaded.status());
   const Result<SinkMap> map = Probe(flags, *loaded);
   if (!map.ok()) return Fail(map.status());

@@ -47,7 +47,7 @@ Result<Profile> ReadProfile(const std::string& path) {
 
 Result<std::string> ModelHash(const std::string& path) {
   BALLAST_ASSIGN_OR_RETURN(const TensorFile file, TensorFile::Open(path));
-  return file.ContentHash();
+  return HashModel(file);
 }
 
 }  // namespace
@@ -66,7 +66,15 @@ std::string ProfilePath(const std::string& model) {
   return folder ? model + "/ballast.json" : model + ".ballast.json";
 }
 
-Status ApplyProfile(const ProfileFlags& profile, CommonFlags& flags) {
+Status ExplainProfile(const ProfileFlags& profile, const Status& status) {
+  if (profile.applied.empty() || !status.message().starts_with("--context")) return status;
+  return Status(
+      status.code(), status.message(),
+      fmt::format("it is the profile {} that asks for it: --no-profile goes on without, -c C with another",
+                  profile.applied));
+}
+
+Status ApplyProfile(ProfileFlags& profile, CommonFlags& flags) {
   if (profile.off) return Status();
   const Result<std::string> model = FindModel(flags);
   if (!model.ok()) return Status();  // loading says it better
@@ -83,7 +91,8 @@ Status ApplyProfile(const ProfileFlags& profile, CommonFlags& flags) {
   const bool takes_sinks = !flags.sinks_given && !flags.pin_system;
   if (!sinks_policy || (!takes_context && !takes_sinks)) return Status();  // flags win
   const Result<std::string> hash = ModelHash(*model);
-  if (!hash.ok()) return Status();
+  if (hash.status().code() == Code::kInterrupted) return hash.status();
+  if (!hash.ok()) return Status();  // loading says it better
   if (*hash != read->sha256) {
     Warn(fmt::format("profile ignored: {}: expected one of this model (sha256 {}...), found {}...", path,
                      hash->substr(0, 12), ValidUtf8(read->sha256.substr(0, 12))));
@@ -95,6 +104,7 @@ Status ApplyProfile(const ProfileFlags& profile, CommonFlags& flags) {
     Warn(fmt::format("profile ignored: {}: {} sinks do not fit into {} tokens", path, sinks, context));
     return Status();
   }
+  if (takes_context) profile.applied = path;
   flags.context = context;
   flags.sinks = sinks;
   Note(fmt::format("[profile {}: {}{}]", path, takes_context ? fmt::format("-c {}", context) : "",

@@ -17,6 +17,7 @@ namespace ballast::app {
 struct ProfileFlags {
   std::string path;  // empty: beside the model
   bool off = false;
+  std::string applied{};  // the profile whose capacity is in force; empty: none
 };
 void AddProfileFlags(CLI::App& app, ProfileFlags& flags);
 
@@ -25,7 +26,10 @@ std::string ProfilePath(const std::string& model);
 // Completes -c and --sinks from the model's profile, where neither they nor another policy than sinks were
 // asked for, and says so on stderr. A profile that is damaged or of another model is passed over with one
 // warning; only one that --profile named and that is not there is an error (kInput).
-Status ApplyProfile(const ProfileFlags& profile, CommonFlags& flags);
+Status ApplyProfile(ProfileFlags& profile, CommonFlags& flags);
+// Of a stream that could not be made: a capacity that was refused and is the profile's, not the user's, is
+// said to be so, and how to go on without it.
+Status ExplainProfile(const ProfileFlags& profile, const Status& status);
 
 }  // namespace ballast::app
 

@@ -172,7 +172,7 @@ Status CheckFlags(RunFlags& flags) {
 int RunCompletion(const RunFlags& flags, const Loaded& loaded, const StreamOptions& options,
                   const Source& source) {
   Result<std::unique_ptr<Stream>> stream = Stream::Create(*loaded.model, *loaded.pool, options);
-  if (!stream.ok()) return Fail(stream.status());
+  if (!stream.ok()) return Fail(ExplainProfile(flags.profile, stream.status()));
   WarnBeyondTraining(**stream);
   Result<Sampler> sampler = MakeSampler(flags.sampling, loaded, (*stream)->context());
   if (!sampler.ok()) return Fail(sampler.status());
@@ -203,7 +203,7 @@ int RunChat(const RunFlags& flags, const Loaded& loaded, const StreamOptions& st
   options.on_collapse = flags.collapse;
   options.system = flags.system_option->count() > 0 ? flags.system : prompter->default_system();
   Result<std::unique_ptr<Conversation>> chat = Conversation::Create(loaded, *prompter, options);
-  if (!chat.ok()) return Fail(chat.status());
+  if (!chat.ok()) return Fail(ExplainProfile(flags.profile, chat.status()));
   WarnBeyondTraining((*chat)->stream());
   Outcome outcome;
   Output output(flags.common.json, &outcome);
@@ -263,7 +263,7 @@ Runner AddRun(CLI::App& app) {
       app.add_subcommand("run", "A prompt of any length in, text out; pipes and logs without end");
   auto flags = std::make_shared<RunFlags>();
   const std::string group = "Prompt";
-  flags->prompt.option = AddFlag(*run, "-p,--prompt", "PROMPT", flags->prompt.value, "The prompt");
+  flags->prompt.option = AddTextFlag(*run, "-p,--prompt", "PROMPT", flags->prompt.value, "The prompt");
   flags->prompt.option->type_name("TEXT")->group(group);
   flags->file.option =
       AddFlag(*run, "-f,--file", "FILE", flags->file.value, "A file holds the prompt; -: stdin");
@@ -274,7 +274,8 @@ Runner AddRun(CLI::App& app) {
       ->group(group);
   AddFlag(*run, "--chat", "CHAT", flags->chat, "The prompt is a user's message in the model's chat format")
       ->group(group);
-  flags->system_option = AddFlag(*run, "--system", "SYSTEM", flags->system, "System prompt; implies --chat");
+  flags->system_option =
+      AddTextFlag(*run, "--system", "SYSTEM", flags->system, "System prompt; implies --chat");
   flags->system_option->type_name("TEXT")->group(group);
   AddFlag(*run, "--chat-format", "CHAT_FORMAT", flags->chat_format,
           "chatml, llama2, llama3, mistral, gemma, ..., or template: the model's own")

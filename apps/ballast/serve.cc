@@ -255,7 +255,7 @@ int Serve(ServeFlags& flags) {
     if (ready || !loading.outcome) continue;
     if (!loading.outcome->ok()) {
       (*http)->Stop(milliseconds(0));
-      return Fail(*loading.outcome);
+      return Fail(ExplainProfile(flags.profile, *loading.outcome));
     }
     ready = true;
     const Service::ModelInfo& model = (*service)->model();

@@ -28,9 +28,7 @@ Result<StreamEvalOptions> MakeOptions(const StreamEvalFlags& flags) {
   BALLAST_RETURN_IF_ERROR(RefusePinSystem(flags.common, "streameval"));
   BALLAST_ASSIGN_OR_RETURN(const std::string policy, OnePolicy(flags.common));
   BALLAST_ASSIGN_OR_RETURN(options.stream, MakeStreamOptions(flags.common, policy));
-  if (flags.questions < 1 || flags.questions > 100000) {
-    return Status::Expected(Code::kUsage, "--questions", "1 to 100000", std::to_string(flags.questions));
-  }
+  BALLAST_RETURN_IF_ERROR(CheckCount("--questions", flags.questions, 1, 100000));
   for (const std::string& text : flags.distances) {
     int64_t lines = 0;
     if (ParseValue(text, lines) != nullptr || lines < 1 || lines > kMostDistance) {
@@ -93,7 +91,7 @@ int RunStreamEvalCommand(const StreamEvalFlags& flags) {
   Result<StreamEvalOptions> options = MakeOptions(flags);
   if (!options.ok()) return Fail(options.status());
   ClearInterrupt();
-  const Result<Loaded> loaded = LoadModel(flags.common);
+  const Result<Loaded> loaded = LoadModel(flags.common, flags.common.json);
   if (!loaded.ok()) return Fail(loaded.status());
   EvalProgress progress("streameval", flags.common.verbose);
   options->on_progress = [&](int64_t done, int64_t total) { return progress(done, total); };

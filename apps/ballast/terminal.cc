@@ -67,6 +67,10 @@ std::string Grouped(int64_t number) {
   return digits;
 }
 
+std::string Number(double value, int digits) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "no number";
+}
+
 std::string Bar(double share, int columns) {
   const bool utf8 = Utf8Locale();
   const int filled = static_cast<int>(std::lround(std::clamp(share, 0.0, 1.0) * columns));

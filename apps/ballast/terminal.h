@@ -18,9 +18,10 @@ int TerminalColumns();  // of stderr, at least 40
 enum class Ink { kDim, kBold, kAccent, kWarn };
 std::string Paint(Ink ink, std::string_view text, bool styled);
 
-std::string Bytes(double bytes);             // "11.2 MiB"
-std::string Grouped(int64_t number);         // "1,234,567"
-std::string Bar(double share, int columns);  // "━━━━────"
+std::string Bytes(double bytes);               // "11.2 MiB"
+std::string Grouped(int64_t number);           // "1,234,567"
+std::string Number(double value, int digits);  // "3.14"; what is not finite is "no number"
+std::string Bar(double share, int columns);    // "━━━━────"
 
 }  // namespace ballast::app
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "app.h"
+#include "eval/nll_stats.h"
 #include "eval_common.h"
 #include "terminal.h"
 
@@ -143,18 +144,23 @@ std::string ForPeople(const json& out) {
   return text + fmt::format("the monitor took {:.2f}% of the time\n", 100 * cost / (cost + other));
 }
 
+Status CheckFlags(TrialFlags& flags) {
+  BALLAST_RETURN_IF_ERROR(CheckTextFlags(flags.text, "trial"));
+  BALLAST_RETURN_IF_ERROR(RefusePinSystem(flags.common, "trial"));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--streams", flags.streams, 0, 4096));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--length", flags.length, 1, int64_t{1} << 40, "tokens"));
+  return CheckSamplingFlags(flags.sampling);
+}
+
 int RunTrial(TrialFlags& flags) {
-  Status status = CheckTextFlags(flags.text, "trial");
-  if (status.ok()) status = RefusePinSystem(flags.common, "trial");
-  if (status.ok()) status = CheckSamplingFlags(flags.sampling);
-  if (!status.ok()) return Fail(status);
+  if (const Status status = CheckFlags(flags); !status.ok()) return Fail(status);
   const Result<std::string> policy = OnePolicy(flags.common);
   if (!policy.ok()) return Fail(policy.status());
   Result<StreamOptions> stream = MakeStreamOptions(flags.common, *policy);
   if (!stream.ok()) return Fail(stream.status());
   stream->chunk = flags.chunk;
   ClearInterrupt();
-  const Result<Loaded> loaded = LoadModel(flags.common);
+  const Result<Loaded> loaded = LoadModel(flags.common, flags.common.json);
   if (!loaded.ok()) return Fail(loaded.status());
   EvalProgress progress("trial", flags.common.verbose);
   TrialOptions options;
@@ -164,9 +170,13 @@ int RunTrial(TrialFlags& flags) {
   Result<json> out = flags.streams > 0 ? Free(flags, *loaded, options) : Fed(flags, *loaded, options);
   progress.Done();
   if (!out.ok()) return Fail(out.status());
-  (*out)["model"] = ModelJson(*loaded);
+  if (flags.common.json) (*out)["model"] = ModelJson(*loaded);
   const Status printed = flags.common.json ? PrintJson(*out) : Print(ForPeople(*out));
-  return printed.ok() ? 0 : Fail(printed);
+  if (!printed.ok()) return Fail(printed);
+  // A text that was fed has a perplexity.
+  const Status finite =
+      out->contains("perplexity") ? CheckFinite("perplexity", (*out)["perplexity"].get<double>()) : Status();
+  return finite.ok() ? 0 : Fail(finite);
 }
 
 }  // namespace

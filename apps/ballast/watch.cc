@@ -21,24 +21,20 @@ struct WatchFlags {
 
 Status CheckFlags(WatchFlags& flags) {
   WatchOptions& o = flags.options;
-  const auto range = [](const char* flag, int64_t value, int64_t least, int64_t most) {
-    if (value >= least && value <= most) return Status();
-    return Status::Expected(Code::kUsage, flag, fmt::format("{} to {}", least, most), std::to_string(value));
-  };
-  if (o.input.empty()) {
+  if (o.paths.log.empty()) {
     return Status::Expected(Code::kUsage, "watch", "a log FILE, or - for stdin", "none",
                             "ballast watch app.log");
   }
-  BALLAST_RETURN_IF_ERROR(range("--max-line", flags.max_line, 16, 1 << 20));
-  BALLAST_RETURN_IF_ERROR(range("--max-lag", o.max_lag, 0, int64_t{1} << 40));
-  BALLAST_RETURN_IF_ERROR(range("--warm-up", o.novelty.warm_up, 0, int64_t{1} << 40));
-  BALLAST_RETURN_IF_ERROR(range("--explain-tokens", flags.explain_tokens, 1, 512));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--max-line", flags.max_line, 16, 1 << 20));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--max-lag", o.max_lag, 0, int64_t{1} << 40));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--warm-up", o.novelty.warm_up, 0, int64_t{1} << 40));
+  BALLAST_RETURN_IF_ERROR(CheckCount("--explain-tokens", flags.explain_tokens, 1, 512));
   if (!(o.save_every >= 0) || !(o.novelty.threshold > 0)) {
     return Status::Expected(Code::kUsage, "--save-every and --threshold", "positive numbers", "others");
   }
   o.source.keep = static_cast<size_t>(flags.max_line);
   // A line that is still being written belongs to the run that sees its end.
-  o.source.last_line = o.state.empty();
+  o.source.last_line = o.paths.state.empty();
   o.explain_tokens = flags.explain ? flags.explain_tokens : 0;
   if (flags.common.context == 0) flags.common.context = kContext;
   return RefusePinSystem(flags.common, "watch");
@@ -65,6 +61,8 @@ int Watch(WatchFlags& flags) {
     return Fail(Status::Expected(Code::kUsage, "--policy", "sinks or window, which never fill up", *policy));
   }
   StopOnTermination();
+  WatchFiles files;
+  if (Status status = files.Open(flags.options.paths); !status.ok()) return Fail(status);
   Result<Loaded> loaded = LoadModel(flags.common);
   if (!loaded.ok()) return Fail(loaded.status());
   const LoadOptions load = MakeLoadOptions(flags.common);
@@ -74,7 +72,7 @@ int Watch(WatchFlags& flags) {
   if (!stream.ok()) return Fail(stream.status());
   WarnBeyondTraining(**stream);
   Watcher watcher(
-      flags.options, *loaded, **stream,
+      flags.options, files, *loaded, **stream,
       fmt::format("{} {:016x}{:016x} {}", identity.name, identity.high, identity.low, flags.common.compute));
   if (Status status = watcher.Open(); !status.ok()) return Fail(status);
   const Status status = watcher.Run();
@@ -83,7 +81,7 @@ int Watch(WatchFlags& flags) {
 
 void AddWatchFlags(CLI::App& watch, WatchFlags& flags) {
   WatchOptions& o = flags.options;
-  AddFlag(watch, "log", "LOG", o.input, "The log: a file that is followed by its name, or - for stdin")
+  AddFlag(watch, "log", "LOG", o.paths.log, "The log: a file that is followed by its name, or - for stdin")
       ->type_name("FILE");
   const std::string input = "Input", results = "Results", alarms = "Alarms";
   AddFlag(watch, "--once", "ONCE", o.source.once, "Stop at the end of the file, do not wait for more")
@@ -96,15 +94,15 @@ void AddWatchFlags(CLI::App& watch, WatchFlags& flags) {
   AddFlag(watch, "--max-lag", "MAX_LAG", o.max_lag,
           "More than N unread bytes: skip the oldest lines, and say so (0: never)")
       ->group(input);
-  AddFlag(watch, "-o,--out", "OUT", o.out, "Append results here instead of stdout")
+  AddFlag(watch, "-o,--out", "OUT", o.paths.out, "Append results here instead of stdout")
       ->type_name("FILE")
       ->group(results);
-  AddFlag(watch, "--state", "STATE", o.state,
+  AddFlag(watch, "--state", "STATE", o.paths.state,
           "Survive restarts: place, stream and what was learnt, saved here")
       ->type_name("FILE")
       ->group(results);
   AddFlag(watch, "--save-every", "SAVE_EVERY", o.save_every, "Seconds between saves (30)")->group(results);
-  AddFlag(watch, "--metrics", "METRICS", o.metrics,
+  AddFlag(watch, "--metrics", "METRICS", o.paths.metrics,
           "Keep lag and counters here, for Prometheus' textfile collector")
       ->type_name("FILE")
       ->group(results);
@@ -115,7 +113,7 @@ void AddWatchFlags(CLI::App& watch, WatchFlags& flags) {
       ->group(alarms);
   AddFlag(watch, "--warm-up", "WARM_UP", o.novelty.warm_up, "Lines before the first alarm (200)")
       ->group(alarms);
-  AddFlag(watch, "--normal", "NORMAL", o.normal,
+  AddFlag(watch, "--normal", "NORMAL", o.paths.normal,
           "Lines that are normal: no alarm for them or others that differ in numbers; reread when it changes")
       ->type_name("FILE")
       ->group(alarms);

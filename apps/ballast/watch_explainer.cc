@@ -49,7 +49,11 @@ Result<std::vector<Token>> WatchExplainer::Prompt(const std::string& line) const
 Result<std::string> WatchExplainer::Explain(std::string_view line) {
   BALLAST_ASSIGN_OR_RETURN(const std::vector<Token> prompt, Prompt(ValidUtf8(line.substr(0, kLineBytes))));
   stream_->Reset();
-  BALLAST_RETURN_IF_ERROR(stream_->Append(prompt));
+  Stream::AppendOptions append;
+  append.on_step = [](int64_t) { return !Interrupted(); };
+  const Status read = stream_->Append(prompt, append);
+  if (read.code() == Code::kInterrupted) return std::string();
+  BALLAST_RETURN_IF_ERROR(read);
   SamplerOptions options;
   options.temperature = 0;
   options.seed = 0;
@@ -59,7 +63,9 @@ Result<std::string> WatchExplainer::Explain(std::string_view line) {
   GenerateOptions generate;
   generate.max_tokens = max_tokens_;
   generate.stops = {"\n"};
+  generate.on_token = [](Token) { return !Interrupted(); };
   BALLAST_ASSIGN_OR_RETURN(Generated generated, Generate(*stream_, *loaded_.tokenizer, sampler, generate));
+  if (generated.reason == StopReason::kInterrupted) return std::string();
   return kOpening + generated.text;
 }
 

@@ -13,7 +13,7 @@
 namespace ballast::app {
 
 // The stream that reads the log is never touched. The same line gives the same sentence. Costs one short
-// prompt and at most `max_tokens`.
+// prompt and at most `max_tokens`. Empty when a signal came meanwhile.
 class WatchExplainer {
  public:
   static Result<std::unique_ptr<WatchExplainer>> Create(const Loaded& loaded, int64_t max_tokens);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/mmap.h"
 #include "eval/log_template.h"
 
 namespace ballast::app {
@@ -28,7 +29,10 @@ Status WatchOutput::Open(const std::string& path) {
   fd_ = STDOUT_FILENO;
   path_ = path.empty() ? "stdout" : path;
   if (path.empty()) return Status();
-  fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  do {
+    fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd_ < 0 && Interrupted()) return Status(Code::kInterrupted, path + ": interrupted");
+  } while (fd_ < 0 && errno == EINTR);  // a pipe that nobody reads yet
   struct stat info {};
   if (fd_ < 0 || fstat(fd_, &info) != 0) return Unwritable(path);
   if (!S_ISREG(info.st_mode)) return Status();  // a terminal or a pipe: like stdout
@@ -63,26 +67,50 @@ Status WatchOutput::Sync() {
   return Status::Expected(Code::kInternal, path_, "to reach the disk", std::strerror(errno));
 }
 
+// Only its holder removes a lock, while it holds it: nobody else can take the name for theirs.
 StateFile::~StateFile() {
-  if (lock_ >= 0) close(lock_);
+  if (lock_ < 0) return;
+  unlink(LockOf(path_).c_str());
+  close(lock_);
 }
 
 Status StateFile::Lock(const std::string& path) {
-  path_ = path;
-  const std::string name = path + ".lock";
-  lock_ = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock_ < 0) return Unwritable(path);
-  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return Status();
-  return Status::Expected(Code::kInput, path, "a state of this process", "that another one uses it");
+  BALLAST_RETURN_IF_ERROR(CheckWritable(path));
+  path_ = ResolvePath(path);
+  const std::string name = LockOf(path_);
+  while (true) {
+    const int fd = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return Unwritable(path);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      close(fd);
+      return Status::Expected(Code::kInput, path, "a state of this process", "that another one uses it");
+    }
+    // The holder before may have removed the file between the two calls: then this is the lock of nothing.
+    struct stat held {};
+    struct stat named {};
+    if (fstat(fd, &held) == 0 && stat(name.c_str(), &named) == 0 && held.st_dev == named.st_dev &&
+        held.st_ino == named.st_ino) {
+      lock_ = fd;
+      return Status();
+    }
+    close(fd);
+  }
 }
 
-Result<std::string> StateFile::Read() const {
-  if (access(path_.c_str(), F_OK) != 0 && errno == ENOENT) return std::string();
-  return ReadAll(path_);
+Result<std::optional<std::string>> StateFile::Read() const {
+  if (access(path_.c_str(), F_OK) != 0 && errno == ENOENT) return std::optional<std::string>();
+  Result<MappedFile> file = MappedFile::Open(path_, Code::kInput);
+  if (!file.ok()) {
+    return Status(
+        Code::kInput, file.status().message(),
+        "a state that is lost cannot be made up: remove the file to score the log from its beginning");
+  }
+  const std::span<const uint8_t> bytes = file->bytes();
+  return std::optional<std::string>(std::in_place, reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
 Status StateFile::Replace(std::string_view image) const {
-  const std::string temporary = path_ + ".tmp";  // one name: a process that is killed leaves no second one
+  const std::string temporary = NextOf(path_);  // one name: a process that is killed leaves no second one
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return Unwritable(path_);
   Status status = WriteAll(fd, image, path_);
@@ -115,6 +143,25 @@ void NormalMarks::Refresh() {
     if (!line.empty()) hashes_.insert(TemplateHash(line));
     begin = end + 1;
   }
+}
+
+Status WatchFiles::Open(const WatchPaths& paths) {
+  const NamedFile log{"the log", paths.log};
+  const NamedFile out{paths.out.empty() ? "stdout" : "--out", paths.out.empty() ? "/dev/stdout" : paths.out};
+  std::vector<NamedFile> written = {{"--metrics", paths.metrics}, {"--state", paths.state}};
+  if (!paths.state.empty()) {
+    const std::string target = ResolvePath(paths.state);
+    written.push_back({"the lock of --state", StateFile::LockOf(target)});
+    written.push_back({"the next --state", StateFile::NextOf(target)});
+  }
+  BALLAST_RETURN_IF_ERROR(CheckApart(written, {log, out, {"--normal", paths.normal}}));
+  BALLAST_RETURN_IF_ERROR(CheckApart({out}, {log}));
+  if (!paths.metrics.empty()) BALLAST_RETURN_IF_ERROR(CheckWritable(paths.metrics));
+  if (!paths.state.empty()) {
+    BALLAST_RETURN_IF_ERROR(state.Lock(paths.state));
+    BALLAST_ASSIGN_OR_RETURN(image, state.Read());
+  }
+  return output.Open(paths.out);
 }
 
 }  // namespace ballast::app

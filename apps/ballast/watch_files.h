@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -36,18 +37,24 @@ class WatchOutput {
   bool failed_ = false;
 };
 
-// A state file: replaced as a whole, on the disk before it counts, in use by one process.
+// A state file: replaced as a whole, on the disk before it counts, in use by one process. That process holds
+// the lock of "PATH.lock" beside the file that all links lead to, and removes it at its end; one that a
+// killed process left is taken over.
 class StateFile {
  public:
   ~StateFile();
   // kInput when the folder is not there or another process uses it.
   Status Lock(const std::string& path);
-  // "" when there is none yet.
-  Result<std::string> Read() const;
+  // nullopt when there is none yet. kInput for what is no file, or an empty one: it is not "none yet".
+  Result<std::optional<std::string>> Read() const;
   Status Replace(std::string_view image) const;
 
+  // What lies beside a state file while it is used.
+  static std::string LockOf(const std::string& path) { return path + ".lock"; }
+  static std::string NextOf(const std::string& path) { return path + ".tmp"; }
+
  private:
-  std::string path_;
+  std::string path_;  // absolute, links followed
   int lock_ = -1;
 };
 
@@ -64,6 +71,23 @@ class NormalMarks {
   std::string path_;
   std::string version_;  // of the file that was read: inode, length, time
   std::set<uint64_t> hashes_;
+};
+
+struct WatchPaths {
+  std::string log;      // "-": stdin
+  std::string out;      // "": stdout
+  std::string state;    // "": none
+  std::string normal;   // "": none
+  std::string metrics;  // "": none
+};
+
+// What is opened before a model is loaded, so that a path which cannot work is not noticed after it.
+struct WatchFiles {
+  WatchOutput output;
+  StateFile state;
+  std::optional<std::string> image;  // of the state, as the last run saved it
+  // kUsage when two of the paths are one file; kInput for what cannot be read or written.
+  Status Open(const WatchPaths& paths);
 };
 
 }  // namespace ballast::app

@@ -13,10 +13,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kBatchTokens = 512;    // fed at once, when so much is waiting
-constexpr int64_t kReadAhead = 1 << 16;  // bytes of lines in memory
-constexpr int kPollMs = 100;             // between looks at a file that does not grow
-constexpr int64_t kEpisode = 20;         // lines without an alarm after which one is explained again
+constexpr int64_t kBatchTokens = 512;  // fed at once, when so much is waiting
+constexpr int kReads = 16;             // of the input between two looks at signals, saves and metrics
+constexpr auto kSkipTime = std::chrono::seconds(1);  // likewise, while lines are skipped
+constexpr int kPollMs = 100;                         // between looks at a file that does not grow
+constexpr int64_t kEpisode = 20;  // lines without an alarm after which one is explained again
 
 double Rounded(double x) { return std::round(x * 1e4) / 1e4; }
 std::string Line(const Json& json) {
@@ -26,16 +27,12 @@ std::string Line(const Json& json) {
 }  // namespace
 
 Status Watcher::Open() {
-  std::string image;
-  if (!options_.state.empty()) {
-    BALLAST_RETURN_IF_ERROR(state_.Lock(options_.state));
-    BALLAST_ASSIGN_OR_RETURN(image, state_.Read());
-  }
-  BALLAST_RETURN_IF_ERROR(output_.Open(options_.out));
-  if (!image.empty()) BALLAST_RETURN_IF_ERROR(Restore(image));
-  BALLAST_RETURN_IF_ERROR(OpenInput(!image.empty()));
-  progress_.input = options_.input;
-  if (image.empty() && !options_.state.empty()) {
+  const bool resume = files_.image.has_value();
+  if (resume) BALLAST_RETURN_IF_ERROR(Restore(*files_.image));
+  files_.image.reset();
+  BALLAST_RETURN_IF_ERROR(OpenInput(resume));
+  progress_.input = options_.paths.log;
+  if (!resume && !options_.paths.state.empty()) {
     // Before the first result, so that a kill before the first save finds a length to cut back to.
     dirty_ = true;
     BALLAST_RETURN_IF_ERROR(SaveIfDue(true));
@@ -47,50 +44,52 @@ Status Watcher::Open() {
 }
 
 Status Watcher::Restore(const std::string& image) {
-  BALLAST_RETURN_IF_ERROR(DecodeWatchState(image, model_, &progress_, &judge_, &stream_));
-  if (progress_.input != options_.input) {
-    return Status::Expected(Code::kInput, options_.state, "the state of " + options_.input,
+  const WatchPaths& paths = options_.paths;
+  BALLAST_RETURN_IF_ERROR(DecodeWatchState(image, model_, &progress_, &judge_, &stream_).In(paths.state));
+  if (progress_.input != paths.log) {
+    return Status::Expected(Code::kInput, paths.state, "the state of " + paths.log,
                             "that of " + progress_.input, "one --state FILE for each log");
   }
   std::string note;
   BALLAST_RETURN_IF_ERROR(
-      output_.GoOnAt(progress_.out_device, progress_.out_inode, progress_.out_bytes, &note));
+      files_.output.GoOnAt(progress_.out_device, progress_.out_inode, progress_.out_bytes, &note));
   if (!note.empty()) Warn(note);
-  Note(fmt::format("[goes on after line {} of {}]", progress_.lines, options_.input));
+  Note(fmt::format("[goes on after line {} of {}]", progress_.lines, paths.log));
   return Status();
 }
 
 Status Watcher::OpenInput(bool resume) {
   struct stat info {};
   int fd = STDIN_FILENO;
-  const bool standard = options_.input == "-";
-  const bool there = (standard ? fstat(fd, &info) : stat(options_.input.c_str(), &info)) == 0;
+  const std::string& log = options_.paths.log;
+  const bool standard = log == "-";
+  const bool there = (standard ? fstat(fd, &info) : stat(log.c_str(), &info)) == 0;
   const bool pipe = standard || (there && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)));
   if (!pipe) {
     std::optional<LogPlace> place;
     if (resume) place = progress_.place;
-    BALLAST_ASSIGN_OR_RETURN(source_, LogSource::OpenFile(options_.input, options_.source, place));
+    BALLAST_ASSIGN_OR_RETURN(source_, LogSource::OpenFile(log, options_.source, place));
     return Status();
   }
   if (standard && there && S_ISDIR(info.st_mode)) {
     return Status::Expected(Code::kInput, "stdin", "a pipe or a file", "a folder");
   }
   if (!standard) {
-    BALLAST_ASSIGN_OR_RETURN(fd, OpenToRead(options_.input));
+    BALLAST_ASSIGN_OR_RETURN(fd, OpenToRead(log));
   }
-  source_ = LogSource::OpenPipe(fd, standard ? "stdin" : options_.input, options_.source,
-                                resume ? progress_.place.offset : 0);
+  source_ =
+      LogSource::OpenPipe(fd, standard ? "stdin" : log, options_.source, resume ? progress_.place.offset : 0);
   return Status();
 }
 
 Status Watcher::Run() {
   Status status = Loop();
   const bool stopped = status.ok() || status.code() == Code::kInterrupted;
-  if (!stopped || output_.failed()) return status;  // what was saved last still holds
+  if (!stopped || files_.output.failed()) return status;  // what was saved last still holds
   if (source_->descriptor() >= 0 && source_->Held() > 0) {
     // A pipe cannot be read again: what was read and not scored is told, not hidden.
     pending_ = Line(Json{{"event", "stopped"}, {"unscored_bytes", source_->Held()}});
-    if (Status written = output_.Write(std::exchange(pending_, "")); !written.ok()) return written;
+    if (Status written = files_.output.Write(std::exchange(pending_, "")); !written.ok()) return written;
   }
   if (Status saved = SaveIfDue(true); !saved.ok()) return saved;
   if (Status measured = WriteMetrics(true); !measured.ok()) return measured;
@@ -100,18 +99,18 @@ Status Watcher::Run() {
 Status Watcher::Loop() {
   while (true) {
     if (Interrupted()) return Status(Code::kInterrupted, "interrupted");
-    BALLAST_RETURN_IF_ERROR(Shed());
-    BALLAST_RETURN_IF_ERROR(Gather());
-    if (batch_.empty()) {
-      if (source_->ended()) return Status();
-      BALLAST_RETURN_IF_ERROR(SaveIfDue(false));
-      BALLAST_RETURN_IF_ERROR(WriteMetrics(false));
-      Wait();
-      continue;
+    BALLAST_ASSIGN_OR_RETURN(bool busy, Shed());
+    if (!busy) {
+      BALLAST_ASSIGN_OR_RETURN(busy, Gather());
     }
-    BALLAST_RETURN_IF_ERROR(ScoreBatch());
+    if (!batch_.empty()) {
+      busy = true;
+      BALLAST_RETURN_IF_ERROR(ScoreBatch());
+    }
+    if (!busy && source_->ended()) return Status();
     BALLAST_RETURN_IF_ERROR(SaveIfDue(false));
     BALLAST_RETURN_IF_ERROR(WriteMetrics(false));
+    if (!busy) Wait();
   }
 }
 
@@ -120,33 +119,38 @@ void Watcher::Wait() {
   WaitReadable(fd, fd >= 0 ? 1000 : kPollMs);
 }
 
-// Takes the lines of the next batch, as many as are there.
-Status Watcher::Gather() {
+// Takes the lines of the next batch, as many as are there; after kReads it is enough, since a line may be
+// endless. False: nothing more is there now.
+Result<bool> Watcher::Gather() {
   int64_t tokens = 0;
-  while (tokens < kBatchTokens) {
+  for (int reads = 0; tokens < kBatchTokens;) {
     if (source_->empty()) {
+      if (reads++ == kReads) break;
       BALLAST_ASSIGN_OR_RETURN(const bool more, source_->Fill());
-      if (source_->empty() && !more) break;
+      if (source_->empty() && !more) return false;
       continue;
     }
     batch_.push_back(source_->Take());
     encoded_.push_back(scorer_.Encode(batch_.back().text));
     tokens += static_cast<int64_t>(encoded_.back().ids.size());
   }
-  return Status();
+  return true;
 }
 
-// By rule: when more than --max-lag bytes wait, the oldest whole lines go unread until no more do.
-Status Watcher::Shed() {
-  if (options_.max_lag == 0) return Status();
+// By rule: when more than --max-lag bytes wait, the oldest whole lines go unread until no more do. True: that
+// took so long that it goes on after a look at what else is due.
+Result<bool> Watcher::Shed() {
+  if (options_.max_lag == 0) return false;
+  const Clock::time_point end = Clock::now() + kSkipTime;
+  const auto go_on = [end] { return !Interrupted() && Clock::now() < end; };
   // A pipe shows what it holds only when it is read.
-  while (source_->descriptor() >= 0 && source_->Queued() <= options_.max_lag) {
+  while (source_->descriptor() >= 0 && source_->Held() <= options_.max_lag && go_on()) {
     BALLAST_ASSIGN_OR_RETURN(const bool more, source_->Fill());
     if (!more) break;
   }
-  if (source_->Lag() <= options_.max_lag) return Status();
-  BALLAST_ASSIGN_OR_RETURN(const LogSource::Skipped skipped, source_->SkipTo(options_.max_lag));
-  if (skipped.lines == 0) return Status();
+  if (source_->Lag() <= options_.max_lag) return false;
+  BALLAST_ASSIGN_OR_RETURN(const LogSource::Skipped skipped, source_->SkipTo(options_.max_lag, go_on));
+  if (skipped.lines == 0) return skipped.stopped;
   ReportEvents(skipped.events, skipped.from);
   pending_ += Line(Json{{"event", "skipped"},
                         {"line", progress_.lines + 1},
@@ -160,7 +164,8 @@ Status Watcher::Shed() {
   progress_.skipped_lines += skipped.lines;
   progress_.skipped_bytes += skipped.bytes;
   dirty_ = true;
-  return output_.Write(std::exchange(pending_, ""));
+  BALLAST_RETURN_IF_ERROR(files_.output.Write(std::exchange(pending_, "")));
+  return skipped.stopped;
 }
 
 Status Watcher::ScoreBatch() {
@@ -173,7 +178,7 @@ Status Watcher::ScoreBatch() {
     BALLAST_RETURN_IF_ERROR(Report(batch_[i], surprises[i], lag));
   }
   // One write for all: a failed one leaves the saved state where it was.
-  BALLAST_RETURN_IF_ERROR(output_.Write(std::exchange(pending_, "")));
+  BALLAST_RETURN_IF_ERROR(files_.output.Write(std::exchange(pending_, "")));
   batch_.clear();
   encoded_.clear();
   dirty_ = true;
@@ -216,7 +221,7 @@ Status Watcher::Report(const LogLine& line, const LineSurprise& surprise, int64_
   if (line.partial) out["partial"] = true;
   if (explainer_ != nullptr && first) {
     BALLAST_ASSIGN_OR_RETURN(const std::string sentence, explainer_->Explain(line.text));
-    out["explanation"] = sentence;
+    if (!sentence.empty()) out["explanation"] = sentence;
   }
   out["input_lag_bytes"] = lag;
   out["text"] = ValidUtf8(line.text);
@@ -225,15 +230,15 @@ Status Watcher::Report(const LogLine& line, const LineSurprise& surprise, int64_
 }
 
 Status Watcher::SaveIfDue(bool now) {
-  if (options_.state.empty() || !dirty_) return Status();
+  if (options_.paths.state.empty() || !dirty_) return Status();
   const Clock::time_point time = Clock::now();
   if (!now && time - saved_ < std::chrono::duration<double>(options_.save_every)) return Status();
-  BALLAST_RETURN_IF_ERROR(output_.Sync());
+  BALLAST_RETURN_IF_ERROR(files_.output.Sync());
   progress_.place = source_->place();
-  progress_.out_device = output_.device();
-  progress_.out_inode = output_.inode();
-  progress_.out_bytes = output_.bytes();
-  BALLAST_RETURN_IF_ERROR(state_.Replace(EncodeWatchState(progress_, judge_, stream_, model_)));
+  progress_.out_device = files_.output.device();
+  progress_.out_inode = files_.output.inode();
+  progress_.out_bytes = files_.output.bytes();
+  BALLAST_RETURN_IF_ERROR(files_.state.Replace(EncodeWatchState(progress_, judge_, stream_, model_)));
   dirty_ = false;
   saved_ = Clock::now();
   return Status();
@@ -241,7 +246,7 @@ Status Watcher::SaveIfDue(bool now) {
 
 Status Watcher::WriteMetrics(bool now) {
   const Clock::time_point time = Clock::now();
-  if (options_.metrics.empty() || (!now && time - measured_ < std::chrono::seconds(1))) return Status();
+  if (options_.paths.metrics.empty() || (!now && time - measured_ < std::chrono::seconds(1))) return Status();
   measured_ = time;
   std::string text;
   const auto add = [&text](const char* name, const char* type, const char* help, int64_t value) {
@@ -257,7 +262,7 @@ Status Watcher::WriteMetrics(bool now) {
   add("stream_position_tokens", "gauge", "Tokens the model has read.", stream_.position());
   if (text == metrics_text_) return Status();
   metrics_text_ = text;
-  return WriteFileAtomically(options_.metrics, text);
+  return WriteFileAtomically(options_.paths.metrics, text);
 }
 
 }  // namespace ballast::app

@@ -20,11 +20,7 @@
 namespace ballast::app {
 
 struct WatchOptions {
-  std::string input;       // "-": stdin
-  std::string out;         // "": stdout
-  std::string state;       // "": none
-  std::string normal;      // "": none
-  std::string metrics;     // "": none
+  WatchPaths paths;
   double save_every = 30;  // seconds
   int64_t max_lag = 0;     // bytes; 0: never skips
   bool only_alarms = false;
@@ -35,16 +31,18 @@ struct WatchOptions {
 
 class Watcher {
  public:
-  Watcher(WatchOptions options, const Loaded& loaded, Stream& stream, std::string model)
+  // All but `options` and `model` must outlive it; `files`: opened.
+  Watcher(WatchOptions options, WatchFiles& files, const Loaded& loaded, Stream& stream, std::string model)
       : options_(std::move(options)),
+        files_(files),
         loaded_(loaded),
         stream_(stream),
         model_(std::move(model)),
         scorer_(*loaded.tokenizer, stream),
         judge_(options_.novelty),
-        marks_(options_.normal) {}
+        marks_(options_.paths.normal) {}
 
-  // Opens everything and takes over the saved state, if there is one.
+  // Opens the log and takes over the saved state, if there is one.
   Status Open();
   // Until the input ends or a signal comes (kInterrupted); the state is saved in both cases.
   Status Run();
@@ -54,8 +52,8 @@ class Watcher {
   Status Loop();
   Status OpenInput(bool resume);
   Status Restore(const std::string& image);
-  Status Gather();
-  Status Shed();
+  Result<bool> Gather();
+  Result<bool> Shed();
   Status ScoreBatch();
   Status Report(const LogLine& line, const LineSurprise& surprise, int64_t lag);
   void ReportEvents(const std::vector<LogEvent>& events, int64_t offset);
@@ -64,6 +62,7 @@ class Watcher {
   void Wait();
 
   WatchOptions options_;
+  WatchFiles& files_;
   const Loaded& loaded_;
   Stream& stream_;
   std::string model_;  // names model, weights and compute, for the state
@@ -72,8 +71,6 @@ class Watcher {
   NormalMarks marks_;
   std::unique_ptr<LogSource> source_;
   std::unique_ptr<WatchExplainer> explainer_;
-  WatchOutput output_;
-  StateFile state_;
   WatchProgress progress_;
   std::vector<LogLine> batch_;
   std::vector<EncodedLine> encoded_;

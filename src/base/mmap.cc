@@ -33,16 +33,24 @@ std::string Quoted(const std::string& path) {
   return text + "'";
 }
 
-Status Refuse(const std::string& path, std::string_view expected, std::string_view found) {
-  return Status::Expected(Code::kModel, Quoted(path), expected, found);
-}
+// How a file is refused.
+class Refusal {
+ public:
+  Refusal(const std::string& path, Code code) : path_(path), code_(code) {}
+  Status operator()(std::string_view expected, std::string_view found) const {
+    return Status::Expected(code_, Quoted(path_), expected, found);
+  }
+  Status Errno(int error) const {
+    if (error == ENOENT || error == ENOTDIR) return (*this)("a regular file", "no such file");
+    if (error == EACCES || error == EPERM) return (*this)("a readable file", "permission denied");
+    if (error == EISDIR) return (*this)("a regular file", "a directory");
+    return (*this)("a readable file", std::generic_category().message(error));
+  }
 
-Status RefuseErrno(const std::string& path, int error) {
-  if (error == ENOENT || error == ENOTDIR) return Refuse(path, "a regular file", "no such file");
-  if (error == EACCES || error == EPERM) return Refuse(path, "a readable file", "permission denied");
-  if (error == EISDIR) return Refuse(path, "a regular file", "a directory");
-  return Refuse(path, "a readable file", std::generic_category().message(error));
-}
+ private:
+  const std::string& path_;
+  Code code_;
+};
 
 std::string_view KindOf(mode_t mode) {
   if (S_ISDIR(mode)) return "a directory";
@@ -98,8 +106,9 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   return *this;
 }
 
-Result<MappedFile> MappedFile::Open(const std::string& path) {
-  if (path.find('\0') != std::string::npos) return Refuse(path, "a path without a zero byte", "one");
+Result<MappedFile> MappedFile::Open(const std::string& path, Code code) {
+  const Refusal refuse(path, code);
+  if (path.find('\0') != std::string::npos) return refuse("a path without a zero byte", "one");
   // O_NONBLOCK: a named pipe must be refused, not waited for.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.get() < 0) {
@@ -107,20 +116,20 @@ Result<MappedFile> MappedFile::Open(const std::string& path) {
     struct stat named;
     const int error = errno;
     if (error == ENXIO && stat(path.c_str(), &named) == 0 && !S_ISREG(named.st_mode)) {
-      return Refuse(path, "a regular file", KindOf(named.st_mode));
+      return refuse("a regular file", KindOf(named.st_mode));
     }
-    return RefuseErrno(path, error);
+    return refuse.Errno(error);
   }
   struct stat info;
-  if (fstat(file.get(), &info) != 0) return RefuseErrno(path, errno);
-  if (!S_ISREG(info.st_mode)) return Refuse(path, "a regular file", KindOf(info.st_mode));
-  if (info.st_size == 0) return Refuse(path, "a file with content", "an empty file");
+  if (fstat(file.get(), &info) != 0) return refuse.Errno(errno);
+  if (!S_ISREG(info.st_mode)) return refuse("a regular file", KindOf(info.st_mode));
+  if (info.st_size == 0) return refuse("a file with content", "an empty file");
   if (static_cast<uint64_t>(info.st_size) > std::numeric_limits<size_t>::max()) {
-    return Refuse(path, "a file that fits the address space", std::to_string(info.st_size) + " bytes");
+    return refuse("a file that fits the address space", std::to_string(info.st_size) + " bytes");
   }
   const auto size = static_cast<size_t>(info.st_size);
   void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (data == MAP_FAILED) return RefuseErrno(path, errno);
+  if (data == MAP_FAILED) return refuse.Errno(errno);
   MappedFile mapped;
   mapped.mapping_ = Mapping(data, size);
   return mapped;

@@ -29,8 +29,8 @@ class Mapping {
 
 class MappedFile {
  public:
-  // Maps the regular file at `path`. Refuses directories, pipes and empty or unreadable files with kModel.
-  static Result<MappedFile> Open(const std::string& path);
+  // Maps the regular file at `path`. Refuses directories, pipes and empty or unreadable files with `code`.
+  static Result<MappedFile> Open(const std::string& path, Code code = Code::kModel);
   MappedFile() = default;
 
   std::span<const uint8_t> bytes() const { return {mapping_.data(), mapping_.size()}; }

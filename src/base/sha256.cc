@@ -1,15 +1,13 @@
 #include "base/sha256.h"
 
-#include <array>
+#include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 namespace ballast {
 namespace {
 
 using State = std::array<uint32_t, 8>;
-constexpr size_t kBlock = 64;
 
 // The first 32 bits of the fractional part of `root`, as FIPS 180-4 sections 4.2.2 and 5.3.3 define the
 // constants. long double has 64 bits of mantissa: enough for 3 integer bits and 32 fractional ones.
@@ -33,6 +31,11 @@ struct Constants {
     }
   }
 };
+
+const Constants& TheConstants() {
+  static const Constants kConstants;
+  return kConstants;
+}
 
 void Compress(const Constants& c, const uint8_t* block, State& state) {
   std::array<uint32_t, 64> w;
@@ -66,25 +69,45 @@ void Compress(const Constants& c, const uint8_t* block, State& state) {
 
 }  // namespace
 
-std::string Sha256Hex(std::span<const uint8_t> bytes) {
-  static const Constants kConstants;
-  State state = kConstants.initial;
-  const size_t whole = bytes.size() / kBlock * kBlock;
-  for (size_t i = 0; i < whole; i += kBlock) Compress(kConstants, bytes.data() + i, state);
+Sha256::Sha256() : state_(TheConstants().initial) {}
+
+void Sha256::Add(std::span<const uint8_t> bytes) {
+  const Constants& constants = TheConstants();
+  const size_t held = size_ % kBlock;
+  size_ += bytes.size();
+  if (held > 0) {
+    const size_t more = std::min(kBlock - held, bytes.size());
+    std::copy_n(bytes.begin(), more, rest_.begin() + static_cast<std::ptrdiff_t>(held));
+    bytes = bytes.subspan(more);
+    if (held + more < kBlock) return;
+    Compress(constants, rest_.data(), state_);
+  }
+  for (; bytes.size() >= kBlock; bytes = bytes.subspan(kBlock)) Compress(constants, bytes.data(), state_);
+  std::copy(bytes.begin(), bytes.end(), rest_.begin());
+}
+
+std::string Sha256::Hex() const {
   // The rest, a 1 bit, zeros, and the length in bits: one block or two.
   std::array<uint8_t, 2 * kBlock> tail{};
-  const size_t rest = bytes.size() - whole;
-  if (rest > 0) std::memcpy(tail.data(), bytes.data() + whole, rest);
+  const size_t rest = size_ % kBlock;
+  std::copy_n(rest_.begin(), rest, tail.begin());
   tail[rest] = 0x80;
   const size_t used = rest + 9 <= kBlock ? kBlock : 2 * kBlock;
-  const uint64_t bits = uint64_t{bytes.size()} * 8;
+  const uint64_t bits = size_ * 8;
   for (size_t i = 0; i < 8; ++i) tail[used - 1 - i] = static_cast<uint8_t>(bits >> (8 * i));
-  for (size_t i = 0; i < used; i += kBlock) Compress(kConstants, tail.data() + i, state);
+  State state = state_;
+  for (size_t i = 0; i < used; i += kBlock) Compress(TheConstants(), tail.data() + i, state);
   std::string hex;
   for (uint32_t word : state) {
     for (int shift = 28; shift >= 0; shift -= 4) hex += "0123456789abcdef"[word >> shift & 15];
   }
   return hex;
+}
+
+std::string Sha256Hex(std::span<const uint8_t> bytes) {
+  Sha256 hash;
+  hash.Add(bytes);
+  return hash.Hex();
 }
 
 }  // namespace ballast

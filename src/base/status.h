@@ -40,6 +40,11 @@ class [[nodiscard]] Status {
     return Status(code, std::move(text), std::move(hint));
   }
 
+  // The same of a thing that has a name, such as a path: "<name>: <message>". Ok stays ok.
+  Status In(std::string_view name) const {
+    return ok() ? Status() : Status(code_, std::string(name) + ": " + message_, hint_);
+  }
+
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   const std::string& message() const { return message_; }

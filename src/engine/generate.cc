@@ -60,6 +60,7 @@ Result<Generated> Generate(Stream& stream, const Tokenizer& tokenizer, Sampler& 
   }
   while (!generation.over()) {
     BALLAST_ASSIGN_OR_RETURN(const Token token, generation.Next(sampler, stream.logits()));
+    if (generation.over() && stream.full()) break;
     if (const Status fed = stream.Append({&token, 1}, append); !fed.ok()) {
       generation.Cut(StopReason::kBudget);
       return fed;

@@ -74,8 +74,9 @@ class Generation {
 };
 
 // REQUIRES: the stream holds at least one token (kInput otherwise). Every sampled token is fed to the stream
-// and to the sampler, the last one too, so that the stream can simply go on. A dense cache that fills up is
-// kInput after the text so far was delivered.
+// and to the sampler, the last one too, so that the stream can simply go on; only where nothing can go on,
+// since a dense cache is full, the last one needs no place in it. A dense cache that fills up before the end
+// is kInput after the text so far was delivered.
 Result<Generated> Generate(Stream& stream, const Tokenizer& tokenizer, Sampler& sampler,
                            const GenerateOptions& options);
 

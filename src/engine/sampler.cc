@@ -68,6 +68,10 @@ Status CheckTokens(const SamplerOptions& o, int64_t vocab) {
       return Refuse("--logit-bias", "a finite number or -inf for token " + std::to_string(id), Text(bias));
     }
   }
+  const auto banned = [](const auto& entry) { return entry.second == -kInfinity; };
+  if (std::count_if(o.logit_bias.begin(), o.logit_bias.end(), banned) == vocab) {
+    return Refuse("--logit-bias", "a token that may be drawn", "all " + std::to_string(vocab) + " banned");
+  }
   for (const Token id : o.dry_breakers) {
     if (id < 0 || id >= vocab) return Refuse("--dry-breaker", ids, std::to_string(id));
   }

@@ -15,6 +15,11 @@ constexpr int64_t kMaxChunk = 1 << 16;
 
 }  // namespace
 
+Status InterruptedAfter(int64_t done, int64_t total) {
+  return Status(Code::kInterrupted,
+                "interrupted after " + std::to_string(done) + " of " + std::to_string(total) + " tokens");
+}
+
 Result<std::unique_ptr<Stream>> Stream::Create(const Model& model, ThreadPool& pool,
                                                const StreamOptions& options) {
   std::unique_ptr<Stream> stream(new Stream(model, pool));
@@ -59,8 +64,7 @@ Status Stream::Append(std::span<const Token> tokens, const AppendOptions& option
 // The newest token's logits were never computed: those of an older token must not pass for them.
 Status Stream::Interrupted(int64_t done, int64_t total) {
   logits_.clear();
-  return Status(Code::kInterrupted,
-                "interrupted after " + std::to_string(done) + " of " + std::to_string(total) + " tokens");
+  return InterruptedAfter(done, total);
 }
 
 void Stream::Step(std::span<const Token> tokens, const AppendOptions& options, bool last) {
@@ -146,6 +150,8 @@ int64_t Stream::start() const {
 int64_t Stream::live() const {
   return plan_.policy == Policy::kRecompute ? std::min(fed_, plan_.layout.capacity()) : cache_.live();
 }
+
+bool Stream::full() const { return plan_.policy == Policy::kDense && cache_.position() >= context(); }
 
 Status Stream::DropBefore(int64_t x) {
   if (plan_.policy == Policy::kRecompute) {

@@ -30,6 +30,9 @@ struct StreamOptions {
   int64_t chunk = 256;  // most tokens per forward step
 };
 
+// What an Append that was stopped says, and whoever feeds a text of `total` tokens piece by piece.
+Status InterruptedAfter(int64_t done, int64_t total);
+
 class Stream {
  public:
   // `model` and `pool` must outlive the stream. kUsage for options that make no sense.
@@ -62,6 +65,7 @@ class Stream {
   int64_t pinned() const { return plan_.layout.pinned; }
   int64_t context() const { return plan_.layout.capacity(); }
   int64_t live() const;  // tokens in the cache now
+  bool full() const;     // a dense cache without room: no token can follow
   int64_t evicted() const { return position() - live(); }
   Policy policy() const { return plan_.policy; }
   int64_t kv_bytes() const { return cache_.bytes(); }

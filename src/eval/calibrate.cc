@@ -71,13 +71,14 @@ Result<Calibration> RunCalibration(const Model& model, ThreadPool& pool, TokenSo
   }
   out.compared = tails.front().count;
   ChooseCell(tails, &out);
+  BALLAST_RETURN_IF_ERROR(CheckFinite("calibrate: the best perplexity", out.cells[out.best].perplexity));
   return out;
 }
 
 void ChooseCell(const std::vector<TailSums>& tails, Calibration* calibration) {
   std::vector<CalibrationCell>& cells = calibration->cells;
   BALLAST_CHECK(!cells.empty() && cells.size() == tails.size());
-  // NaN is never the best.
+  // What is no number is never the best.
   const auto key = [&](size_t i) { return std::isnan(cells[i].perplexity) ? INFINITY : cells[i].perplexity; };
   calibration->best = 0;
   for (size_t i = 1; i < cells.size(); ++i) {

@@ -52,7 +52,7 @@ struct Calibration {
 };
 
 // kUsage for lists that are empty or hold a pair no cache can have; kInput when the text is too short for the
-// largest capacity to roll over.
+// largest capacity to roll over. RunCalibration: kModel when no setting gives a finite perplexity.
 Status CheckCalibration(const CalibrateOptions& options, int64_t tokens);
 Result<Calibration> RunCalibration(const Model& model, ThreadPool& pool, TokenSource& source,
                                    const CalibrateOptions& options);

@@ -99,7 +99,7 @@ GateVerdict JudgeGate(double limit, const RolloverRun& reference, const std::vec
   }
   const PairedRatio& worst = verdict.Worst().paired;
   verdict.passed = worst.ratio <= limit;
-  if (!verdict.passed) verdict.conclusive = std::isnan(worst.ratio) || worst.low > limit;
+  if (!verdict.passed) verdict.conclusive = worst.low > limit;  // never when the ratio is no number
   return verdict;
 }
 
@@ -107,7 +107,8 @@ Status GateStatus(const GateVerdict& verdict, const RolloverRun& reference) {
   if (verdict.passed) return Status();
   const GateVerdict::Judged& worst = verdict.Worst();
   const char* after = worst.policy == Policy::kDense ? "beyond the trained length" : "after roll-over";
-  std::string found = fmt::format("{:.4g} times", worst.paired.ratio);
+  std::string found = "no number, since the model's output is not finite";
+  if (std::isfinite(worst.paired.ratio)) found = fmt::format("{:.4g} times", worst.paired.ratio);
   if (std::isfinite(worst.paired.low)) {
     found += fmt::format(" (95%: {:.4g} to {:.4g})", worst.paired.low, worst.paired.high);
   }

@@ -63,7 +63,7 @@ PairedRatio ComparePaired(const TailSums& judged, const TailSums& reference);
 struct GateVerdict {
   double limit = 0;
   bool passed = false;
-  bool conclusive = false;  // the limit lies outside the intervals that decide
+  bool conclusive = false;  // the limit lies outside the intervals that decide; never without numbers
   struct Judged {
     Policy policy = Policy::kSinks;
     int64_t context = 0;

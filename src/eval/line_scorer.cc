@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "eval/log_template.h"
+#include "eval/nll_stats.h"
 #include "kernels/ops.h"
 
 namespace ballast {
@@ -92,7 +93,9 @@ Result<std::vector<LineSurprise>> LineScorer::Score(std::span<const EncodedLine>
     if (next < all.size()) tally.Add(Bits(row.logits, all[next]));
   };
   BALLAST_RETURN_IF_ERROR(stream_.Append(all, append));
-  return tally.Take();
+  std::vector<LineSurprise> surprises = tally.Take();
+  for (const LineSurprise& s : surprises) BALLAST_RETURN_IF_ERROR(CheckFinite("surprise of a line", s.bits));
+  return surprises;
 }
 
 }  // namespace ballast

@@ -36,7 +36,8 @@ class LineScorer {
   LineScorer(const Tokenizer& tokenizer, Stream& stream) : tokenizer_(tokenizer), stream_(stream) {}
 
   EncodedLine Encode(std::string_view line) const;
-  // Feeds the lines of a batch together; one result for each. Errors are Stream::Append's.
+  // Feeds the lines of a batch together; one result for each. Errors are Stream::Append's, and kModel when a
+  // surprise is no number.
   Result<std::vector<LineSurprise>> Score(std::span<const EncodedLine> lines);
 
  private:

@@ -78,10 +78,12 @@ LogLine LogSource::Take() {
   return line;
 }
 
-Result<LogSource::Skipped> LogSource::SkipTo(int64_t most) {
+Result<LogSource::Skipped> LogSource::SkipTo(int64_t most, FunctionRef<bool()> go_on) {
   Skipped skipped;
   for (int64_t lag = Lag(); lag > most;) {
     if (empty()) {
+      skipped.stopped = !go_on();
+      if (skipped.stopped) break;
       BALLAST_ASSIGN_OR_RETURN(const bool more, Fill());
       if (!more && empty()) break;
       lag = Lag();

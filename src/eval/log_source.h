@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "eval/line_assembler.h"
 
@@ -59,12 +60,14 @@ class LogSource {
   const LogPlace& place() const { return place_; }
   // To wait for input on; -1: ask again later.
   virtual int descriptor() const { return -1; }
-  // For shedding: skips the oldest lines, whole, until at most `most` bytes are behind. Their number.
+  // For shedding: skips the oldest lines, whole, until at most `most` bytes are behind, there is nothing to
+  // read, or go_on() says no, which is asked before every read: a line may be endless. Their number.
   struct Skipped {
     int64_t lines = 0, bytes = 0, from = 0, to = 0;
     std::vector<LogEvent> events;  // that lay between them
+    bool stopped = false;          // by go_on()
   };
-  Result<Skipped> SkipTo(int64_t most);
+  Result<Skipped> SkipTo(int64_t most, FunctionRef<bool()> go_on);
 
  protected:
   explicit LogSource(size_t keep) : assembler_(keep) {}

@@ -41,6 +41,12 @@ void TailSums::Add(double nll) {
 
 double TailSums::perplexity() const { return count > 0 ? std::exp(sum / static_cast<double>(count)) : 0; }
 
+Status CheckFinite(std::string_view what, double value) {
+  if (std::isfinite(value)) return Status();
+  return Status::Expected(Code::kModel, what, "a number", "none, since the model's output is not finite",
+                          "its file may be damaged; --compute f32 tells whether it is the short arithmetic");
+}
+
 void NllStats::Bins::Add(int64_t position, double nll) {
   const auto bin = static_cast<size_t>(position / width);
   if (bin >= sums.size()) sums.resize(bin + 1);

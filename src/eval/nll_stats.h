@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -41,6 +42,9 @@ struct TailSums {
   void Add(double nll);
   double perplexity() const;  // 0 without values
 };
+
+// kModel for a value, such as a perplexity, that is no finite number: the model's output is none.
+Status CheckFinite(std::string_view what, double value);
 
 class NllStats {
  public:

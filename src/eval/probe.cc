@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "engine/stream.h"
+#include "eval/nll_stats.h"
+#include "kernels/ops.h"
 
 namespace ballast {
 namespace {
@@ -156,9 +158,12 @@ Result<SinkMap> RunProbe(const Model& model, ThreadPool& pool, TokenSource& sour
     BALLAST_ASSIGN_OR_RETURN(const std::span<const Token> piece, source.Next(most));
     BALLAST_CHECK(!piece.empty());
     BALLAST_RETURN_IF_ERROR(stream->Append(piece, append));
+    // Attention that is no number has no share to show; it makes the logits none too.
+    const std::span<const float> logits = stream->logits();
+    BALLAST_RETURN_IF_ERROR(
+        CheckFinite("the sink map", double{LogSumExp(logits.data(), static_cast<int64_t>(logits.size()))}));
     if (options.on_progress && !options.on_progress(stream->position(), total)) {
-      return Status(Code::kInterrupted,
-                    fmt::format("interrupted after {} of {} tokens", stream->position(), total));
+      return InterruptedAfter(stream->position(), total);
     }
   }
 

@@ -25,11 +25,6 @@ double NegativeLogLikelihood(std::span<const float> logits, Token next) {
          static_cast<double>(logits[static_cast<size_t>(next)]);
 }
 
-Status Interrupted(int64_t done, int64_t total) {
-  return Status(Code::kInterrupted,
-                "interrupted after " + std::to_string(done) + " of " + std::to_string(total) + " tokens");
-}
-
 // A field of /proc/self/status, which counts in KiB; 0 when there is none.
 int64_t StatusBytes(std::string_view field) {
   std::ifstream status("/proc/self/status");
@@ -99,7 +94,7 @@ class Scorer {
     BALLAST_RETURN_IF_ERROR(stream_->Append(tokens, append));
     hash_.Add(tokens);
     if (go_on) return Status();
-    return Interrupted(stream_->position(), total_);  // Append had nothing left to stop
+    return InterruptedAfter(stream_->position(), total_);  // Append had nothing left to stop
   }
 
   // Notes the cost of every block that was finished by now.
@@ -261,7 +256,9 @@ Result<RolloverRun> RunRollover(const Model& model, ThreadPool& pool, TokenSourc
   BALLAST_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, Stream::Create(model, pool, options.stream));
   Scorer scorer(std::move(stream), options, source.size());
   source.Rewind();
-  if (!checkpoints.resume.empty()) BALLAST_RETURN_IF_ERROR(scorer.Resume(pool, source));
+  if (!checkpoints.resume.empty()) {
+    BALLAST_RETURN_IF_ERROR(scorer.Resume(pool, source).In(checkpoints.name));
+  }
   int64_t saved = scorer.stream().position();
   while (true) {
     BALLAST_ASSIGN_OR_RETURN(const std::span<const Token> piece, source.Next(options.stream.chunk));

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -30,6 +31,7 @@ struct RolloverCheckpoints {
   int64_t every = 0;  // tokens; 0: none. The end is handed out too.
   std::function<Status(std::span<const uint8_t>)> save;
   std::span<const uint8_t> resume;  // what `save` was given; empty: from the beginning
+  std::string name;                 // of what `resume` was read from, for messages
   ModelIdentity identity;           // kInput when `resume` is of another
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/mmap.h"
 #include "engine/rng.h"
+#include "eval/nll_stats.h"
 
 namespace ballast {
 namespace {
@@ -169,6 +170,7 @@ class Exam {
       BALLAST_RETURN_IF_ERROR(copy_->Import(stream_->state(), rows.data()));
       BALLAST_RETURN_IF_ERROR(copy_->Append(facts_.Question(line)));
       const std::vector<double> shares = Shares(copy_->logits(), facts_.words());
+      BALLAST_RETURN_IF_ERROR(CheckFinite("likelihood of an answer", shares.front()));
       const size_t answer = facts_.Answer(line);
       const Line& at = lines_[static_cast<size_t>(line)];
       Tally& tally = tallies[i];

@@ -72,11 +72,6 @@ Status CheckTokens(const Model& model, std::span<const Token> tokens) {
   return Status();
 }
 
-Status Interrupted(int64_t done, int64_t total) {
-  return Status(Code::kInterrupted,
-                "interrupted after " + std::to_string(done) + " of " + std::to_string(total) + " tokens");
-}
-
 }  // namespace
 
 Loop FindLoop(std::span<const Token> tokens) {
@@ -151,7 +146,7 @@ Result<TrialRun> RunFedTrial(const Model& model, const Tokenizer& tokenizer, Thr
       run.rescues.push_back(w.stream->position());
     }
     if (options.on_progress && !options.on_progress(w.stream->position(), source.size())) {
-      return Interrupted(w.stream->position(), source.size());
+      return InterruptedAfter(w.stream->position(), source.size());
     }
   }
   run.tokens = w.stream->position();
@@ -250,7 +245,7 @@ Result<TrialRun> RunFreeTrial(const Model& model, const Tokenizer& tokenizer, Th
     }
     run.tokens += static_cast<int64_t>(entries.size());
     if (options.on_progress && !options.on_progress(step + 1, options.length)) {
-      return Interrupted(step + 1, options.length);
+      return InterruptedAfter(step + 1, options.length);
     }
   }
   for (const double seconds : writers.seconds) run.monitor_seconds += seconds;

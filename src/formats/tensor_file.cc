@@ -130,12 +130,22 @@ uint64_t TensorFile::file_bytes() const {
   return sum;
 }
 
-std::string TensorFile::ContentHash() const {
-  if (parts_.size() == 1 && parts_[0].name.empty()) return Sha256Hex(parts_[0].bytes);
+Result<std::string> TensorFile::ContentHash(FunctionRef<bool()> go_on) const {
+  const auto hash_of = [&](std::span<const uint8_t> bytes) -> Result<std::string> {
+    constexpr size_t kPiece = size_t{1} << 20;
+    Sha256 hash;
+    for (size_t at = 0; at < bytes.size(); at += kPiece) {
+      if (!go_on()) return Status(Code::kInterrupted, path_ + ": interrupted");
+      hash.Add(bytes.subspan(at, std::min(kPiece, bytes.size() - at)));
+    }
+    return hash.Hex();
+  };
+  if (parts_.size() == 1 && parts_[0].name.empty()) return hash_of(parts_[0].bytes);
   std::map<std::string_view, std::string> lines;
   for (const Part& part : parts_) {
     if (part.name.empty()) continue;  // made from the others
-    lines[part.name] = Sha256Hex(part.bytes) + "  " + part.name + "\n";
+    BALLAST_ASSIGN_OR_RETURN(const std::string hash, hash_of(part.bytes));
+    lines[part.name] = hash + "  " + part.name + "\n";
   }
   std::string all;
   for (const auto& [name, line] : lines) all += line;

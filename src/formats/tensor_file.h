@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/mmap.h"
 #include "base/status.h"
 #include "tensor/tensor.h"
@@ -50,7 +51,8 @@ class TensorFile {
   const std::string& format() const { return format_; }  // "GGUF v3", "safetensors, 2 files"
   uint64_t file_bytes() const;                           // of all files
   // SHA-256 of the file; of a folder, of what `sha256sum` prints for its files in the order of their names.
-  std::string ContentHash() const;
+  // A large file takes a while: kInterrupted when go_on(), asked every few milliseconds, says no.
+  Result<std::string> ContentHash(FunctionRef<bool()> go_on) const;
 
   // Metadata in file order.
   struct Meta {

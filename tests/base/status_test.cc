@@ -47,5 +47,14 @@ TEST(ResultDeathTest, AnOkStatusIsNoError) {
   EXPECT_DEATH(Result<int>{Status()}, "");
 }
 
+TEST(Status, OfAThingWithANameSaysTheName) {
+  const Status status =
+      Status::Expected(Code::kInput, "content", "its checksum", "another", "hint").In("a/b");
+  EXPECT_EQ(status.code(), Code::kInput);
+  EXPECT_EQ(status.message(), "a/b: content: expected its checksum, found another");
+  EXPECT_EQ(status.hint(), "hint");
+  EXPECT_TRUE(Status().In("a/b").ok());
+}
+
 }  // namespace
 }  // namespace ballast

@@ -181,6 +181,19 @@ class TestPlot:
             refused(ballast(command, "--tokens", tokens(30), "--plot", path, "-m", "no/model"), 4, str(path))
         assert list(tmp_path.glob("*.svg*")) == []
 
+    @pytest.mark.parametrize("command", ["eval", "probe"])
+    def test_a_picture_does_not_replace_what_is_read(self, tmp_path, command):
+        text = tmp_path / "text"
+        text.write_text("one two three")
+        (tmp_path / "link").symlink_to(text)
+        for path in (text, tmp_path / "link"):
+            refused(ballast(command, "-f", text, "--plot", path), 2, "--plot: expected a file of its own, found that of --file")
+        assert text.read_text() == "one two three"
+
+    def test_two_pictures_are_two_files(self, tmp_path, tokens):
+        refused(ballast("eval", "--tokens", tokens(30), "--plot", tmp_path / "x", "--report", f"{tmp_path}/./x"), 2,
+                "--report: expected a file of its own, found that of --plot")
+
     def test_results_come_even_when_the_picture_cannot(self, tokens):
         outcome = ballast("eval", "--tokens", tokens(30), "--json", "--plot", "/dev/full")
         assert outcome.code == 1

@@ -87,6 +87,49 @@ def test_a_text_flag_wins_over_the_other_ones_variable(tmp_path, command):
     assert by_ids.code == 0 and by_ids.json["tokens"] == 3, by_ids.err
 
 
+@pytest.mark.parametrize("args,flag", [
+    (["run", "-p", "x", "-m"], "--model"),
+    (["run", "-p", "x", "--profile"], "--profile"),
+    (["run", "-f"], "--file"),
+    (["run", "-p", "x", "--chat-format"], "--chat-format"),
+    (["eval", "-f", "x", "--plot"], "--plot"),
+    (["eval", "-f", "x", "--report"], "--report"),
+    (["eval", "-f", "x", "--checkpoint"], "--checkpoint"),
+    (["eval", "-f", "x", "--gate", "1", "--reference"], "--reference"),
+    (["eval", "--tokens"], "--tokens"),
+    (["probe", "-f", "x", "--plot"], "--plot"),
+    (["calibrate", "-f", "x", "--contexts"], "--contexts"),
+    (["inspect"], "file"),
+    (["watch", "x", "-o"], "--out"),
+    (["watch", "x", "--state"], "--state"),
+    (["watch", "x", "--metrics"], "--metrics"),
+    (["watch", "x", "--normal"], "--normal"),
+    (["serve", "--host"], "--host"),  # would listen on every address
+    (["serve", "--api-key-file"], "--api-key-file"),  # would stand open
+    (["serve", "--api-key"], "--api-key"),
+    (["serve", "--sessions-dir"], "--sessions-dir"),
+    (["serve", "--cors-origin"], "--cors-origin"),
+    (["serve", "--model-id"], "--model-id"),
+])
+def test_an_empty_path_or_name_is_refused(args, flag):
+    """An unset shell variable in quotes must not switch the flag off in silence."""
+    refused(ballast(*args, ""), 2, f'ballast: {flag}: expected a value, found ""')
+
+
+def test_an_empty_text_is_a_text():
+    assert ballast("run", "-p", "Hi", "--system", "", "--stop", "", "-n", 0).code == 0
+    refused(ballast("run", "-p", "", "-n", 1), 4, "prompt: expected at least one token")
+
+
+@pytest.mark.parametrize("args,flag", [
+    (["trial", "--streams", -1], "--streams"),
+    (["trial", "--length", -1], "--length"),
+    (["eval", "--checkpoint-every", -1], "--checkpoint-every"),
+])
+def test_a_negative_count_is_refused(args, flag):
+    refused(ballast(*args, "-f", "x"), 2, flag, "found -1")
+
+
 def test_an_empty_variable_counts_as_unset():
     assert ballast("run", "-p", "x", "-n", 0, env={"BALLAST_THREADS": ""}).code == 0
 

@@ -1,11 +1,16 @@
 """ballast inspect: what a file holds, streamable or why not, token ids, and its checksum."""
 import hashlib
 import json
+import os
 import pathlib
+import signal
 import struct
+import subprocess
+import time
 
 import pytest
-from conftest import GEMMA, SMOL, ballast, refused
+import tiny_gguf
+from conftest import BALLAST, GEMMA, LIMIT, SANITIZED, SMOL, ballast, environment, refused
 
 
 def gguf(*entries):
@@ -69,7 +74,7 @@ def test_flags_of_other_commands_are_held_to_their_values():
 
 
 def test_an_empty_path_is_named():
-    refused(ballast("inspect", "--tokenize", ""), 4, 'expected a path, found ""')
+    refused(ballast("inspect", "--tokenize", ""), 2, '--tokenize: expected a value, found ""')
 
 
 def test_the_checksum_is_sha256_at_every_padding(tmp_path):
@@ -98,3 +103,16 @@ def test_the_readme_lists_the_families_that_run():
     readme = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
     table = readme.split("<!-- families:")[1].split("\n", 1)[1].split("<!-- /families -->")[0]
     assert outcome.code == 0 and table == outcome.out.decode()
+
+
+def test_ctrl_c_ends_the_hash_of_a_large_file(tmp_path):
+    path = tiny_gguf.write(tmp_path / "large.gguf")
+    os.truncate(path, 1 << 36)  # 64 GiB, nearly all of it a hole
+    process = subprocess.Popen([BALLAST, "inspect", path, "--hash"], env=environment(), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+    time.sleep(0.5)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=LIMIT)
+    assert (process.returncode, out, err) == (130, b"", b"")
+    assert SANITIZED or time.monotonic() - began < 10

@@ -198,7 +198,18 @@ class TestCheckpoint:
         damaged = bytearray(path.read_bytes())
         damaged[len(damaged) // 2] ^= 1
         path.write_bytes(damaged)
-        refused(evaluate(tiny, text, *args, limit=700), 4, "stream snapshot")
+        refused(evaluate(tiny, text, *args, limit=700), 4, f"{path}: stream snapshot: content")
+
+    @pytest.mark.parametrize("make,found", [
+        (lambda path: path.write_bytes(b""), "an empty file"),
+        (lambda path: path.mkdir(), "a directory"),
+        (os.mkfifo, "a pipe"),
+    ], ids=["empty", "folder", "pipe"])
+    def test_what_is_no_checkpoint_is_refused(self, tiny, text, tmp_path, make, found):
+        """A file of the evaluation, not of the model; and a pipe is not waited for."""
+        path = tmp_path / "sinks-64-4-q8.ckpt"
+        make(path)
+        refused(evaluate(tiny, text, "-c", 64, "--checkpoint", tmp_path), 4, f"'{path}': expected a", f"found {found}")
 
     def test_the_long_run_survives_a_kill(self, tiny, tmp_path):
         """The driver of `make bench-long`, on a small scale."""
@@ -282,6 +293,15 @@ class TestCalibrate:
         for word in words:
             assert word in outcome.err
 
+    def test_one_that_does_not_fit_memory_says_how_to_go_on(self, tiny, tmp_path):
+        path = tmp_path / "profile.json"
+        sha256 = ballast("inspect", tiny, "--hash", "--json").json["sha256"]
+        path.write_text(json.dumps({"ballast_profile": 1, "model": {"sha256": sha256}, "context": 1 << 32, "sinks": 4}))
+        for command, *more in (["run", "-p", "abc"], ["chat", "--chat-format", "chatml"]):
+            outcome = ballast(command, "-m", tiny, "-n", 1, "--profile", path, *more)
+            assert outcome.code == 2 and "--context: expected a KV cache that fits in memory" in outcome.err
+            assert f"hint: it is the profile {path} that asks for it: --no-profile goes on without" in outcome.err
+
     def test_of_a_profile_without_end_only_a_megabyte_is_read(self, tiny):
         outcome = ballast("run", "-m", tiny, "-p", "abc", "-n", 1, "--profile", "/dev/zero")
         assert outcome.code == 0
@@ -291,6 +311,10 @@ class TestCalibrate:
         refused(ballast("run", "-m", tiny, "-p", "a", "--profile", tmp_path / "none.json"), 4, "none.json")
         args = ("calibrate", "-m", tiny, "-f", text, "--no-profile")
         refused(ballast(*args, "--limit", 50, *self.ARGS), 4, "too short to roll over")
+        weights = tiny / "model.safetensors"
+        refused(ballast("calibrate", "-m", weights, "-f", text, "--profile", weights), 2,
+                "--profile: expected a file of its own, found that of --model")
+        refused(ballast("calibrate", "-m", tiny, "-f", text, "--profile", text), 2, "found that of --file")
         refused(ballast(*args, "--contexts", "a"), 2, "--contexts")
         refused(ballast(*args, "--contexts", "4"), 2, "--context")
         refused(ballast(*args, "-c", 64), 2, "--contexts and --sinks-list")

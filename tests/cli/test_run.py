@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+import tiny_gguf
 from conftest import BALLAST, LIMIT, SANITIZED, SMOL, Terminal, ballast, environment, refused
 
 GREEDY = ["--temp", 0]
@@ -396,3 +397,26 @@ def test_a_prompt_of_a_million_tokens():
     assert out["tokens_in"] > size
     assert out["usage"]["ballast"]["evicted_tokens"] == out["tokens_in"] + 8 - 256
     print(out["seconds"], err)
+
+
+def test_a_dense_cache_is_used_to_its_last_place(tmp_path):
+    """Neither a prompt that just fits nor a text that ends with it needs one token more."""
+    model = tiny_gguf.write(tmp_path / "tiny.gguf")  # a token per byte
+
+    def dense(prompt, n, *more):
+        return ballast("run", "-m", model, "--policy", "dense", "-c", 8, "-p", prompt, "-n", n, "--json", "-t", 1,
+                       "--logit-bias", "256=-inf", *more)
+    for prompt, n in (("abcdefgh", 0), ("abcdefgh", 1), ("abcdef", 3)):
+        outcome = dense(prompt, n)
+        assert outcome.code == 0 and outcome.json["tokens_out"] == n, outcome.err
+    for prompt, n in (("abcdefgh", 2), ("abcdef", 4)):
+        outcome = dense(prompt, n)
+        assert outcome.code == 4 and "dense cache: expected at most 8 tokens, found 9" in outcome.err
+    refused(dense("abcdefghi", 0), 4, "dense cache: expected at most 8 tokens, found 9")
+
+
+def test_a_bias_that_bans_every_token_is_refused(tmp_path):
+    model = tiny_gguf.write(tmp_path / "tiny.gguf")
+    bans = [word for token in range(257) for word in ("--logit-bias", f"{token}=-inf")]
+    refused(ballast("run", "-m", model, "-p", "x", "-n", 1, *bans), 2,
+            "--logit-bias: expected a token that may be drawn, found all 257 banned")

@@ -265,6 +265,46 @@ def test_a_pipe_tells_what_it_had_read_and_not_scored(model):
     assert watching.results[-1] == {"event": "stopped", "unscored_bytes": 9}
 
 
+@pytest.mark.parametrize("more", [[], ["--max-lag", 1000], ["--max-lag", 1 << 40]], ids=["plain", "lag", "much-lag"])
+def test_a_signal_ends_an_endless_line(model, tmp_path, more):
+    """The line before it was scored, it itself was not, and a restart knows."""
+    log, state = tmp_path / "a.log", tmp_path / "s"
+    log.write_bytes(b"first\n")
+    watching = Watching(model, log, "--state", state, *more)
+    watching.wait_for(1)
+    os.truncate(log, 1 << 40)  # a terabyte of zeros without a line end, most of it a hole
+    time.sleep(0.3)
+    began = time.monotonic()
+    assert watching.stop(signal.SIGINT) == 130
+    assert SANITIZED or time.monotonic() - began < 5
+    assert watching.texts == ["first"]
+    os.truncate(log, 6)
+    with open(log, "ab") as f:
+        f.write(b"second\n")
+    assert [(r["line"], r["text"]) for r in once(model, log, "--state", state)] == [(2, "second")]
+
+
+def test_lines_before_an_endless_one_are_not_held_up(model):
+    watching = Watching(model, "-", stdin=subprocess.PIPE)
+    feed = watching.process.stdin
+
+    def flood():
+        try:
+            feed.write(b"first\n")
+            while True:
+                feed.write(b"x" * 65536)
+        except OSError:
+            pass  # it has ended
+
+    writer = threading.Thread(target=flood)
+    writer.start()
+    watching.wait_for(1)
+    assert watching.stop() == 130
+    writer.join(LIMIT)
+    assert watching.results[0]["text"] == "first" and watching.results[-1]["event"] == "stopped"
+    assert watching.results[-1]["unscored_bytes"] > 0
+
+
 @pytest.mark.slow
 def test_fifty_kills(model, tmp_path):
     kill_at_random_moments(model, tmp_path, 50, 2)
@@ -323,6 +363,91 @@ def test_two_processes_do_not_share_a_state(model, tmp_path):
     watching.wait_for(3)
     refused(ballast("watch", log, "--state", tmp_path / "s", "-m", model, *SMALL), 4, "another one uses it")
     assert watching.stop() == 130
+
+
+def test_a_link_does_not_get_round_the_lock(model, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_bytes(numbered(1, 3))
+    once(model, log, "--state", tmp_path / "s")
+    (tmp_path / "link").symlink_to(tmp_path / "s")
+    watching = Watching(model, log, "--state", tmp_path / "s")
+    with open(log, "ab") as f:
+        f.write(numbered(4, 4))
+    watching.wait_for(1)
+    refused(ballast("watch", log, "--state", tmp_path / "link", "-m", model, *SMALL), 4, "another one uses it")
+    assert watching.stop() == 130
+    with open(log, "ab") as f:
+        f.write(numbered(5, 5))
+    assert [r["line"] for r in once(model, log, "--state", tmp_path / "link")] == [5]
+    assert (tmp_path / "link").is_symlink() and once(model, log, "--state", tmp_path / "s") == []
+
+
+def test_no_lock_stays_behind(model, tmp_path):
+    log, folder = tmp_path / "a.log", tmp_path / "folder"
+    log.write_bytes(numbered(1, 3))
+    folder.mkdir()
+    once(model, log, "--state", tmp_path / "s")
+    watching = Watching(model, log, "--state", tmp_path / "s")
+    time.sleep(0.3)
+    assert watching.stop() == 130
+    refused(ballast("watch", log, "--state", folder, "-m", model, *SMALL), 4, "folder: expected a file, found a folder")
+    refused(ballast("watch", log, "--state", tmp_path / "s", "-m", tmp_path / "none"), 3, "none")
+    assert sorted(os.listdir(tmp_path)) == ["a.log", "folder", "s"]
+
+
+def test_an_empty_state_is_not_no_state(model, tmp_path):
+    """It would score everything twice."""
+    (tmp_path / "a.log").write_bytes(numbered(1, 3))
+    state = tmp_path / "s"
+    state.touch()
+    args = ["watch", tmp_path / "a.log", "--once", "--state", state, "-m", model, *SMALL]
+    refused(ballast(*args), 4, f"'{state}': expected a file with content, found an empty file", "hint:")
+    state.unlink()
+    os.mkfifo(state)
+    refused(ballast(*args), 4, f"'{state}': expected a regular file, found a pipe")
+    state.unlink()
+    state.write_bytes(b"no state at all")
+    refused(ballast(*args), 4, f"{state}: watch state")
+
+
+@pytest.mark.parametrize("args,words", [
+    (["a.log", "-o", "a.log"], "--out: expected a file of its own, found that of the log"),
+    (["a.log", "-o", "alias"], "--out: expected a file of its own, found that of the log"),
+    (["a.log", "--state", "a.log"], "--state: expected a file of its own, found that of the log"),
+    (["a.log", "--metrics", "hard"], "--metrics: expected a file of its own, found that of the log"),
+    (["a.log", "-o", "new", "--state", "./new"], "--state: expected a file of its own, found that of --out"),
+    (["a.log", "-o", "dangling", "--state", "new"], "--state: expected a file of its own, found that of --out"),
+    (["a.log", "--state", "new", "--metrics", "folder/../new"], "--state: expected a file of its own, found that of --metrics"),
+    (["a.log", "--state", "new", "-o", "new.lock"], "the lock of --state: expected a file of its own, found that of --out"),
+    (["a.log", "--state", "new", "--normal", "new"], "--state: expected a file of its own, found that of --normal"),
+])
+def test_one_file_is_not_two_things(tmp_path, args, words):
+    (tmp_path / "a.log").write_bytes(numbered(1, 3))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "alias").symlink_to("a.log")
+    (tmp_path / "dangling").symlink_to("new")
+    (tmp_path / "hard").hardlink_to(tmp_path / "a.log")
+    before = sorted(os.listdir(tmp_path))
+    refused(ballast("watch", *args, "-m", "none", cwd=tmp_path), 2, words)  # before the model is looked for
+    assert sorted(os.listdir(tmp_path)) == before and (tmp_path / "a.log").read_bytes() == numbered(1, 3)
+
+
+def test_it_does_not_read_what_it_writes(model, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_bytes(numbered(1, 3))
+    with open(log, "ab") as out:
+        code = subprocess.run([BALLAST, "watch", str(log), "-m", str(model)], stdout=out, env=environment(), timeout=LIMIT,
+                              stderr=subprocess.PIPE)
+    assert code.returncode == 2 and b"stdout: expected a file of its own" in code.stderr
+    outcome = ballast("watch", log, "--once", "-o", "/dev/null", "--metrics", "/dev/null", "-m", model, *SMALL)
+    assert outcome.code == 0, outcome.err
+
+
+def test_a_path_that_cannot_be_written_is_noticed_before_the_model_is(tmp_path):
+    (tmp_path / "a.log").write_bytes(numbered(1, 3))
+    for flag in ("--metrics", "--state", "-o"):
+        for path in (tmp_path / "none" / "x", tmp_path):
+            refused(ballast("watch", tmp_path / "a.log", flag, path, "-m", "none"), 4, str(path))
 
 
 def test_it_waits_for_a_log_when_asked(model, tmp_path):

@@ -12,7 +12,8 @@ def byte_letters():
     return [chr(b if b in plain else next(extra)) for b in range(256)]
 
 
-def write(path, seed=1):
+def write(path, seed=1, norm=1.0):
+    """`norm`: the weights of the norms; huge ones overflow, and the output is no number."""
     rng = random.Random(seed)
     vocab = byte_letters() + ["<end>"]
 
@@ -50,8 +51,7 @@ def write(path, seed=1):
         head += text(name) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", d) for d in reversed(shape))
         head += struct.pack("<IQ", 0, len(data))
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        norm = len(shape) == 1
-        data += struct.pack(f"<{count}f", *(1.0 if norm else rng.gauss(0, 0.3) for _ in range(count)))
+        data += struct.pack(f"<{count}f", *(norm if len(shape) == 1 else rng.gauss(0, 0.3) for _ in range(count)))
         data += bytes(-len(data) % 32)
     path.write_bytes(head + bytes(-len(head) % 32) + data)
     return path

@@ -157,5 +157,26 @@ TEST_F(GenerateTest, AFullDenseCacheIsAnErrorAfterTheTextSoFar) {
   EXPECT_EQ(stream->position(), 10);
 }
 
+// The last token of a text needs no place in a cache that nothing can follow in.
+TEST_F(GenerateTest, ADenseCacheGivesAllTheTokensThatItsCapacityAllows) {
+  GenerateOptions options;
+  options.stop_at_end_of_turn = false;
+  for (const int64_t context : {3, 4, 10}) {  // of which the prompt takes 3
+    auto stream = Fed(Policy::kDense, context);
+    options.max_tokens = context - 3 + 1;
+    const Generated out = Run(1, options, *stream);
+    EXPECT_EQ(static_cast<int64_t>(out.tokens.size()), options.max_tokens);
+    EXPECT_EQ(out.reason, StopReason::kBudget);
+    EXPECT_TRUE(stream->full());
+    EXPECT_EQ(stream->Append(std::vector<Token>{1}).code(), Code::kInput);
+    ++options.max_tokens;
+    auto again = Fed(Policy::kDense, context);
+    Sampler sampler = NewSampler(1);
+    EXPECT_EQ(Generate(*again, *tokenizer_, sampler, options).status().code(), Code::kInput);
+  }
+  EXPECT_FALSE(Fed(Policy::kDense, 4)->full());
+  EXPECT_FALSE(Fed(Policy::kRecompute, 3)->full());
+}
+
 }  // namespace
 }  // namespace ballast

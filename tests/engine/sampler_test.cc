@@ -238,6 +238,15 @@ TEST(SamplerTest, BrokenLogitsNeverChooseABrokenToken) {
   EXPECT_EQ(sampler.Sample(std::vector<float>{1, 2}).status().code(), Code::kInternal);
 }
 
+TEST(Sampler, ABiasThatBansEveryTokenIsRefused) {
+  SamplerOptions options = Plain();
+  for (Token id = 0; id < 4; ++id) options.logit_bias[id] = -kInf;
+  EXPECT_TRUE(Sampler::Create(options, 5, 1).ok());
+  const Status status = Sampler::Create(options, 4, 1).status();
+  EXPECT_EQ(status.code(), Code::kUsage);
+  EXPECT_EQ(status.message(), "--logit-bias: expected a token that may be drawn, found all 4 banned");
+}
+
 TEST(SamplerTest, LogitBiasAddsAndBans) {
   const std::vector<float> logits = RandomLogits(8, 9);
   SamplerOptions o = Plain(3);

@@ -98,7 +98,11 @@ TEST(Gate, NotANumberFails) {
   EXPECT_FALSE(JudgeGate(2, reference, {b}).passed);
   EXPECT_FALSE(JudgeGate(2, reference, {f, b}).passed);
   EXPECT_FALSE(JudgeGate(2, reference, {b, f}).passed);
-  EXPECT_TRUE(JudgeGate(2, reference, {b, f}).conclusive);
+  EXPECT_FALSE(JudgeGate(2, reference, {b, f}).conclusive);  // nothing was measured
+  const Status status = GateStatus(JudgeGate(2, reference, {b, f}), reference);
+  EXPECT_EQ(status.code(), Code::kGate);
+  EXPECT_THAT(status.message(), HasSubstr("(sinks): expected at most 2 times that of dense at"));
+  EXPECT_THAT(status.message(), HasSubstr("found no number, since the model's output is not finite"));
 }
 
 TEST(Gate, DenseIsJudgedBeyondTheTrainedLengthOnly) {

@@ -210,7 +210,9 @@ TEST(TensorFile, OpenMapsTheSameBytesAndSurvivesAMove) {
   const TensorFile moved = std::move(file);
   EXPECT_EQ(moved.path(), path);
   EXPECT_EQ(moved.file_bytes(), b.Build().size());
-  EXPECT_EQ(moved.ContentHash(), TensorFile::Parse("x", b.Build())->ContentHash());
+  const auto go_on = [] { return true; };
+  EXPECT_EQ(*moved.ContentHash(go_on), *TensorFile::Parse("x", b.Build())->ContentHash(go_on));
+  EXPECT_EQ(moved.ContentHash([] { return false; }).status().code(), Code::kInterrupted);
   float found[3];
   std::memcpy(found, moved.Data(*moved.FindTensor("w")), sizeof(found));
   EXPECT_EQ(found[2], 3.0f);
