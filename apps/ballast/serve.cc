@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <mutex>
 
@@ -101,7 +102,13 @@ Result<std::vector<std::string>> ReadKeys(const ServeFlags& flags) {
     BALLAST_ASSIGN_OR_RETURN(const std::string text, ReadAll(flags.api_key_file));
     add(text, '\n');
   }
-  // A server that was meant to be locked never stands open.
+  // A server that was meant to be locked never stands open; nor one whose key's variable came out empty.
+  for (const char* name : {"BALLAST_API_KEY", "BALLAST_API_KEY_FILE"}) {
+    const char* value = std::getenv(name);
+    if (keys.empty() && value != nullptr && *value == '\0') {
+      return Status::Expected(Code::kUsage, name, "a value, or no such variable", "an empty one");
+    }
+  }
   if (keys.empty() && (!flags.api_keys.empty() || !flags.api_key_file.empty())) {
     return Status::Expected(Code::kUsage, flags.api_key_file.empty() ? "--api-key" : flags.api_key_file,
                             "at least one key", "none");

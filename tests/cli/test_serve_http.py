@@ -264,6 +264,8 @@ def test_bad_flags_are_usage_errors(tmp_path):
     refused(ballast("serve", "--host", "no.such.host.invalid"), 2, "--host")
     refused(ballast("serve", "--evict", "all"), 2, "--evict")
     refused(ballast("serve", "--api-key", ""), 2, "--api-key")
+    for name in ("BALLAST_API_KEY", "BALLAST_API_KEY_FILE"):  # as from a compose file with a typo
+        refused(ballast("serve", env={name: ""}), 2, name)
     (tmp_path / "none").write_text("# nothing\n")
     outcome = ballast("serve", "--sessions-dir", tmp_path / "none")
     refused(outcome, 2, "--sessions-dir", "Not a directory")
