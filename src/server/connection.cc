@@ -54,6 +54,10 @@ ApiError OutOfMemory() {
   return error;
 }
 
+bool IsContinue(std::string_view expect) {
+  return beast::iequals(beast::string_view(expect.data(), expect.size()), "100-continue");
+}
+
 // Whether the request line ends with a whole HTTP version and CR LF. (What is wrong is that version, then.)
 bool NamesVersion(std::string_view header) {
   const std::string_view line = header.substr(0, header.find('\n'));
@@ -141,6 +145,9 @@ asio::awaitable<bool> Connection::ServeOne() {
   if (core_.stopping || !co_await AwaitBytes()) {
     co_return false;
   }
+  if (SkipEmptyLine() && !co_await AwaitBytes()) {
+    co_return false;
+  }
   idle_ = false;
   Parser parser;
   parser.header_limit(static_cast<uint32_t>(core_.options.max_header_bytes));
@@ -166,7 +173,7 @@ asio::awaitable<bool> Connection::ServeOne() {
   if (!error) error = CheckRoute(exchange);
   const uint64_t length = parser.content_length().value_or(0);
   const bool has_body = parser.chunked() || length > 0;
-  const bool expects = exchange.request.Header("expect") == "100-continue";
+  const bool expects = IsContinue(exchange.request.Header("expect"));
   if (confused || (has_body && error && (parser.chunked() || length > kSmallBody || expects))) {
     exchange.keep_alive = false;  // the body stays unread
     co_await Refuse(exchange, *error);
@@ -207,6 +214,14 @@ asio::awaitable<bool> Connection::AwaitBytes() {
   buffer_.commit(n);
   if (ec) gone_ = true;
   co_return !ec;
+}
+
+// An empty line before a request is ignored (RFC 9112, 2.2).
+bool Connection::SkipEmptyLine() {
+  const auto data = buffer_.data();
+  if (data.size() < 2 || std::string_view(static_cast<const char*>(data.data()), 2) != "\r\n") return false;
+  buffer_.consume(2);
+  return true;
 }
 
 // Why the body cannot be read; with gone_, nobody is there to be told.
@@ -278,6 +293,10 @@ std::optional<ApiError> Connection::CheckForm(Exchange& exchange, const Parser& 
   }
   if (hosts > 1 || (hosts == 0 && !exchange.http10)) {
     return HttpError(400, fmt::format("Host: expected one such header, found {}", hosts), "bad_request");
+  }
+  if (const std::string_view expect = request.Header("expect"); !expect.empty() && !IsContinue(expect)) {
+    return HttpError(417, "Expect: expected 100-continue, found " + Shown(nlohmann::json(expect)),
+                     "expectation_failed");
   }
   if (parser.content_length().value_or(0) > core_.options.max_body_bytes) {
     return TooLarge(core_.options.max_body_bytes);

@@ -72,6 +72,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   Awaitable<bool> ServeOne();
   Awaitable<bool> AwaitBytes();
+  bool SkipEmptyLine();
   Awaitable<std::optional<ApiError>> ReadBody(Parser& parser);
   Awaitable<bool> Refuse(Exchange& exchange, ApiError error);
   Awaitable<std::unique_ptr<Answer>> Handle(Exchange& exchange);

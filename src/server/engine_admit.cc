@@ -262,7 +262,7 @@ EngineCore::Admitted EngineCore::StartFresh(Job& job, const SlotPtr& reuse) {
   SlotPtr slot = reuse;
   if (slot == nullptr || slot->session == nullptr) {
     const Room room = MakeRoom(nullptr);
-    if (room == Room::kNever) return Refuse(job, Busy("no room for another session", "no_room", 5));
+    if (room == Room::kNever) return Refuse(job, NoRoom(5));
     if (room == Room::kSoon) return Admitted::kWait;
   }
   Result<std::unique_ptr<Session>> session = Session::Create(*loaded_.model, *loaded_.pool, *config);

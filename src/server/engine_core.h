@@ -169,6 +169,9 @@ class EngineCore {
   void Saved(const SlotPtr& slot, const SnapshotLabel& label, int64_t version, bool then_free,
              const Status& status, const SessionStore::Deleted& deleted, const Done<SessionInfo>& done);
   void Forget(const SlotPtr& slot);
+  // Whether the folder holds this session as it is now.
+  bool IsSaved(const Slot& slot) const;
+  ApiError NoRoom(int retry_after) const;
   void SpillIdle();
   void AdvanceDrain();
   SessionInfo Info(const Slot& slot) const;
@@ -197,6 +200,7 @@ class EngineCore {
   Clock::time_point drain_until_{};
   bool drain_saved_ = false;
   int64_t unsaved_ = 0;
+  std::string save_failure_;  // why the last save failed; "" when it did not
   std::function<void(int64_t)> drained_;
 
   std::vector<Parked> parked_;

@@ -30,7 +30,7 @@ std::optional<EngineCore::Admitted> EngineCore::RefuseOrAwait(Job& job, const Sl
   if (slot->job != nullptr || slot->restoring) return Admitted::kWait;
   if (slot->session != nullptr) return std::nullopt;
   const Room room = MakeRoom(nullptr);
-  if (room == Room::kNever) return Refuse(job, Busy("no room for another session", "no_room", 5));
+  if (room == Room::kNever) return Refuse(job, NoRoom(5));
   if (room == Room::kYes) StartRestore(slot, nullptr);
   return Admitted::kWait;
 }
@@ -143,7 +143,7 @@ EngineCore::Admitted EngineCore::StartPrevious(Job& job) {
   }
   if (newest && r.store) return Continue(job, slot);
   const Room room = MakeRoom(slot.get());
-  if (room == Room::kNever) return Refuse(job, Busy("no room for a copy of the session", "no_room", 5));
+  if (room == Room::kNever) return Refuse(job, NoRoom(5));
   if (room == Room::kSoon) return Admitted::kWait;
   return ContinueCopy(job, slot, newest ? std::nullopt : back);
 }

@@ -20,6 +20,14 @@ ApiError SessionBusy(const std::string& id) {
           "session_busy",
           1};
 }
+ApiError NotRestorable(const std::string& id, const std::string& why) {
+  return {409,
+          "session \"" + id + "\" cannot be restored: " + why,
+          "invalid_request_error",
+          "session",
+          "session_not_restorable",
+          0};
+}
 ApiError NoFolder() {
   return BadRequest("sessions live in memory only: the server was started without --sessions-dir", "",
                     "no_sessions_dir");
@@ -82,7 +90,7 @@ EngineCore::Room EngineCore::MakeRoom(const Slot* keep) {
     if (loaded_.store == nullptr) {
       Forget(cold);
       --resident;
-    } else if (cold->on_disk && !cold->dirty) {
+    } else if (IsSaved(*cold)) {
       cold->session.reset();
       --resident;
     } else {
@@ -100,7 +108,7 @@ bool EngineCore::RoomOrPark(const Slot* keep, bool last, Parked parked,
   const Room room = MakeRoom(keep);
   if (room == Room::kYes) return true;
   if (room == Room::kNever || last) {
-    no_room(Busy("no room for another session now", "no_room", 1));
+    no_room(draining_ ? Busy("the server is shutting down", "shutting_down", 5) : NoRoom(1));
   } else {
     if (parked.until == Clock::time_point{}) parked.until = Clock::now() + kRoomWait;
     parked_.push_back(std::move(parked));
@@ -124,9 +132,23 @@ void EngineCore::RetryParked(bool last) {
   }
 }
 
+bool EngineCore::IsSaved(const Slot& slot) const {
+  return slot.on_disk && !slot.dirty && loaded_.store != nullptr &&
+         loaded_.store->Holds(slot.tenant, slot.id);
+}
+
+ApiError EngineCore::NoRoom(int retry_after) const {
+  std::string text = "no room for another session in memory";
+  if (!save_failure_.empty()) text += ", and those there cannot be saved: " + save_failure_;
+  return Busy(std::move(text), "no_room", retry_after);
+}
+
 void EngineCore::Forget(const SlotPtr& slot) {
   if (!slot->gone) table_.Remove(slot);
-  if (slot->on_disk && loaded_.store != nullptr) loaded_.store->Delete(slot->tenant, slot->id);
+  // One that is being written too, behind that write: its name may soon be another's.
+  if ((slot->on_disk || slot->saving) && loaded_.store != nullptr) {
+    loaded_.store->Delete(slot->tenant, slot->id);
+  }
   slot->on_disk = false;
   if (slot->job == nullptr) slot->session.reset();
 }
@@ -169,8 +191,8 @@ void EngineCore::Restored(const SlotPtr& slot, Result<Arena> image, const Done<S
   Notice("session \"" + slot->id + "\" cannot be restored: " + status.message());
   // Of another model: the file stays that session's, for the server that runs that model.
   const bool foreign = status.message().find("snapshot of model") != std::string::npos;
-  const ApiError refusal = BadRequest("session \"" + slot->id + "\" cannot be restored: " + status.message(),
-                                      "session", "session_not_restorable");
+  const ApiError refusal = NotRestorable(slot->id, status.message());
+  slot->dirty = true;  // what is in memory is all there is
   if (slot->session == nullptr) {
     watchers_.End(*slot, refusal);
     if (!foreign) loaded_.store->SetAside(slot->tenant, slot->id);
@@ -189,8 +211,7 @@ void EngineCore::DenyWaiting(const Slot& slot, const std::string& why) {
     if (r.tenant != slot.tenant) continue;
     const SessionTable::Reply* reply = r.previous.empty() ? nullptr : table_.FindReply(r.tenant, r.previous);
     if (r.session != slot.id && (reply == nullptr || reply->id != slot.id)) continue;
-    job->receiver->OnError({409, "session \"" + slot.id + "\" cannot be restored: " + why,
-                            "invalid_request_error", "session", "session_not_restorable", 0});
+    job->receiver->OnError(NotRestorable(slot.id, why));
     job.reset();
   }
   std::erase(waiting_, nullptr);
@@ -237,6 +258,7 @@ void EngineCore::Saved(const SlotPtr& slot, const SnapshotLabel& label, int64_t 
   if (options_.counters != nullptr) {
     ++(status.ok() ? options_.counters->session_saves_ok : options_.counters->session_saves_failed);
   }
+  save_failure_ = status.message();
   if (!status.ok()) {
     Notice("session \"" + slot->id + "\" cannot be saved: " + status.message());
     slot->no_save_before = Clock::now() + kSaveAgain;
@@ -245,8 +267,7 @@ void EngineCore::Saved(const SlotPtr& slot, const SnapshotLabel& label, int64_t 
     Deny(done, FromStatus(status, "session"));
     return;
   }
-  if (slot->gone) {  // deleted while it was written
-    loaded_.store->Delete(slot->tenant, slot->id);
+  if (slot->gone) {  // deleted while it was written, and so was the file
     Deny(done, NoSuchSession(slot->id));
     return;
   }
@@ -271,7 +292,7 @@ void EngineCore::SpillIdle() {
       next_spill_ = std::min(next_spill_, std::max(slot->used + idle, slot->no_save_before));
     } else if (watchers_.Watches(*slot)) {
       slot->used = now;
-    } else if (slot->on_disk && !slot->dirty) {
+    } else if (IsSaved(*slot)) {
       slot->session.reset();
     } else {
       StartSave(slot, true, nullptr);
@@ -290,7 +311,7 @@ void EngineCore::AdvanceDrain() {
   if (!drain_saved_ && saving_ == 0) {
     drain_saved_ = true;
     for (const auto& [key, slot] : table_.all()) {
-      if (loaded_.store != nullptr && slot->idle() && (slot->dirty || !slot->on_disk)) {
+      if (loaded_.store != nullptr && slot->idle() && !IsSaved(*slot)) {
         StartSave(slot, false, nullptr);
       }
     }
@@ -380,6 +401,10 @@ void EngineCore::Fork(const std::string& tenant, const std::string& id, const st
                        "session_exists", 0});
   }
   if (slot->job != nullptr || slot->restoring) return Deny(done, SessionBusy(id));
+  if (options_.max_sessions < 2) {
+    return Deny(done, BadRequest("fork: expected room for two sessions in memory, found --max-sessions 1", "",
+                                 "no_room"));
+  }
   const auto retry = [=, this](bool now) { Fork(tenant, id, to, done, now); };
   const auto no_room = [&](const ApiError& error) { Deny(done, error); };
   if (!RoomOrPark(slot.get(), last, {0, {}, retry}, no_room)) return;

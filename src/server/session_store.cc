@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -56,6 +57,20 @@ bool IsOurs(std::string_view name) {
 // What a save that never ended has left.
 bool IsOurTemporary(std::string_view name) {
   return name.ends_with(kTemporary) && IsOurs(name.substr(0, name.size() - kTemporary.size()));
+}
+
+// Renames `name` to the first of name.bad, name.bad.1, ... that is not there: what was kept before is kept.
+void KeepAside(int dir, const std::string& name) {
+  std::string aside = name + ".bad";
+  for (int i = 1; faccessat(dir, aside.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0; ++i) {
+    aside = name + ".bad." + std::to_string(i);
+  }
+  renameat(dir, name.c_str(), dir, aside.c_str());
+}
+
+// What a save that never ended has left, and whatever else is in its way.
+void RemoveTemporary(int dir, const std::string& name) {
+  if (unlinkat(dir, name.c_str(), 0) != 0 && errno != ENOENT) KeepAside(dir, name);
 }
 
 // Regular files only; a FIFO would be waited for.
@@ -163,7 +178,7 @@ class FolderStore : public SessionStore {
     std::sort(names.begin(), names.end());
     for (const std::string& name : names) {
       if (IsOurTemporary(name)) {
-        unlinkat(dir_.get(), name.c_str(), 0);
+        RemoveTemporary(dir_.get(), name);
       } else if (IsOurs(name)) {
         IndexFile(name, found, notices);
       }
@@ -196,9 +211,14 @@ class FolderStore : public SessionStore {
     Post([this, name = SnapshotFileName(tenant, id)] { Remove(name); });
   }
 
+  bool Holds(const std::string& tenant, const std::string& id) const override {
+    const std::lock_guard lock(dir_mutex_);
+    return faccessat(dir_.get(), SnapshotFileName(tenant, id).c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+  }
+
   void SetAside(const std::string& tenant, const std::string& id) override {
     Post([this, name = SnapshotFileName(tenant, id)] {
-      renameat(dir_.get(), name.c_str(), dir_.get(), (name + ".bad").c_str());
+      KeepAside(dir_.get(), name);
       files_.erase(name);
     });
   }
@@ -234,7 +254,7 @@ class FolderStore : public SessionStore {
     if (!label.ok()) {
       notices->push_back("session file " + name + " skipped and kept as " + name +
                          ".bad: " + label.status().message());
-      renameat(dir_.get(), name.c_str(), dir_.get(), (name + ".bad").c_str());
+      KeepAside(dir_.get(), name);
       return;
     }
     files_[name] = {label->tenant, label->id, label->named, label->saved_at, int64_t{512} * info.st_blocks};
@@ -286,6 +306,7 @@ class FolderStore : public SessionStore {
     if (fstat(dir_.get(), &info) != 0 || info.st_nlink > 0) return;
     Result<Descriptor> again = OpenFolder(path_);
     if (!again.ok()) return;  // the save says why
+    const std::lock_guard lock(dir_mutex_);
     dir_ = std::move(again).value();
     files_.clear();
   }
@@ -293,7 +314,8 @@ class FolderStore : public SessionStore {
   void Post(std::function<void()> task) { worker_.Post(std::move(task)); }
 
   const std::string path_;
-  Descriptor dir_;  // holds the lock
+  Descriptor dir_;                // holds the lock; changed by the store's thread only
+  mutable std::mutex dir_mutex_;  // while it is changed, or used by another thread
   const int64_t quota_;
   std::map<std::string, File> files_;  // the store's thread only, after Index
   WorkerThread worker_;                // ends, first of all, when everything asked for is done
@@ -314,7 +336,7 @@ std::string SnapshotFileName(const std::string& tenant, const std::string& id) {
 
 Status WriteFileDurably(int dir, const std::string& name, std::span<const uint8_t> bytes) {
   const std::string temporary = name + std::string(kTemporary);
-  unlinkat(dir, temporary.c_str(), 0);  // never one whose sync failed
+  RemoveTemporary(dir, temporary);  // never one whose sync failed
   Descriptor file(openat(dir, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.ok()) return Failed("creating", temporary);
   Status status = WriteContent(file.get(), temporary, bytes);

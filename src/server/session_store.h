@@ -44,6 +44,8 @@ class SessionStore {
   virtual void Load(const std::string& tenant, const std::string& id,
                     std::function<void(Result<Arena>)> done) = 0;
   virtual void Delete(const std::string& tenant, const std::string& id) = 0;
+  // Whether the file is there, which somebody may have removed. Any thread.
+  virtual bool Holds(const std::string& tenant, const std::string& id) const = 0;
   // Puts a damaged file aside.
   virtual void SetAside(const std::string& tenant, const std::string& id) = 0;
   // Calls `done` after everything asked for before.

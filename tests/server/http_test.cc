@@ -145,6 +145,8 @@ TEST_F(HttpTest, WhatTwoParsersCouldReadDifferentlyIsRefused) {
   EXPECT_EQ(Raw(chunked + "5\r\nhelloXX0\r\n\r\n"), 400);
   const std::string body = R"({"content":"a"})";
   EXPECT_EQ(Raw(chunked + "F;name=value\r\n" + body + "\r\n0\r\n\r\n"), 200);
+  EXPECT_EQ(Raw("\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"), 200);
+  EXPECT_EQ(Raw(start + "Expect: a-miracle\r\nContent-Length: 2\r\n\r\n{}"), 417);
   // Lines end with CR LF; only a version that is none of ours is a matter of versions.
   EXPECT_EQ(Raw("GET /health HTTP/1.1\nHost: localhost\n\n"), 400);
   EXPECT_EQ(Raw("GET /health HTTP/1.x\r\nHost: localhost\r\n\r\n"), 400);

@@ -451,6 +451,12 @@ TEST(SessionStore, ForkRestoreAndWatchWaitForRoomInMemory) {
   }
 }
 
+void Spoil(const std::string& path) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(-1000, std::ios::end);
+  file.put('\x55');
+}
+
 // llama.cpp #27068: a refused snapshot had already dirtied the live session.
 TEST(SessionStore, ABadRestoreLeavesTheLiveSessionUntouched) {
   const TempFolder folder("bad");
@@ -460,15 +466,63 @@ TEST(SessionStore, ABadRestoreLeavesTheLiveSessionUntouched) {
   AskAndWait(*service, Named("s", "two"));
   const std::vector<std::string> files = folder.Files(".session");
   ASSERT_EQ(files.size(), 1u);
-  {
-    std::fstream file(files[0], std::ios::binary | std::ios::in | std::ios::out);
-    file.seekp(-1000, std::ios::end);
-    file.put('\x55');
-  }
+  Spoil(files[0]);
   const auto refused = Wait<SessionInfo>([&](auto d) { service->RestoreSession("", "s", d); });
   EXPECT_FALSE(refused.first);
-  EXPECT_EQ(refused.second.status, 400);
+  EXPECT_EQ(refused.second.status, 409);
   EXPECT_EQ(AskAndWait(*service, Named("s", "three"))->text, Unbroken({"one", "two", "three"})[2]);
+}
+
+// What is in memory is all there is when the file is known to be bad, or gone.
+TEST(SessionStore, AGoodSessionInMemoryIsWrittenAgainWhenItsFileIsBadOrGone) {
+  for (const bool gone : {false, true}) {
+    const TempFolder folder("again");
+    {
+      auto service = Serve(OnDisk(folder));
+      AskAndWait(*service, Named("s", "one"));
+      ASSERT_TRUE(Wait<SessionInfo>([&](auto d) { service->SaveSession("", "s", d); }).first);
+      if (gone) {
+        std::filesystem::remove_all(folder.path());
+      } else {
+        Spoil(folder.Files(".session").at(0));
+        EXPECT_FALSE(Wait<SessionInfo>([&](auto d) { service->RestoreSession("", "s", d); }).first);
+      }
+      EXPECT_EQ(DrainAndWait(*service), 0);
+    }
+    auto service = Serve(OnDisk(folder));
+    EXPECT_EQ(AskAndWait(*service, Named("s", "two"))->text, Unbroken({"one", "two"})[1]) << gone;
+  }
+}
+
+// The file of the deleted one goes before the new one's comes.
+TEST(SessionStore, ASessionDeletedWhileItIsWrittenAndMadeAgainIsKept) {
+  const TempFolder folder("remade");
+  {
+    auto service = Serve(OnDisk(folder));
+    AskAndWait(*service, Named("s", "old"));
+    service->SaveSession("", "s", [](const auto&, const auto&) {});
+    service->DeleteSession("", "s", [](const auto&, const auto&) {});
+    AskAndWait(*service, Named("s", "one"));
+    ASSERT_TRUE(Wait<SessionInfo>([&](auto d) { service->SaveSession("", "s", d); }).first);
+    EXPECT_EQ(folder.Files(".session").size(), 1u);
+    EXPECT_EQ(DrainAndWait(*service), 0);
+  }
+  auto service = Serve(OnDisk(folder));
+  EXPECT_EQ(AskAndWait(*service, Named("s", "two"))->text, Unbroken({"one", "two"})[1]);
+}
+
+TEST(SessionStore, WhatWasSetAsideBeforeIsKeptAndAFolderIsInNobodysWay) {
+  const TempFolder folder("aside");
+  std::filesystem::create_directory(folder.path());
+  const std::string bad = folder.path() + "/" + std::string(32, '7') + ".session";
+  std::ofstream(bad) << "junk";
+  std::ofstream(bad + ".bad") << "kept earlier";
+  std::filesystem::create_directory(folder.path() + "/" + SnapshotFileName("", "s") + ".tmp");
+  auto service = Serve(OnDisk(folder));
+  EXPECT_EQ(std::filesystem::file_size(bad + ".bad"), 12u);
+  EXPECT_EQ(std::filesystem::file_size(bad + ".bad.1"), 4u);
+  AskAndWait(*service, Named("s", "one"));
+  EXPECT_TRUE(Wait<SessionInfo>([&](auto d) { service->SaveSession("", "s", d); }).first);
 }
 
 TEST(SessionStore, SaveAndRestoreGoBackAndForkGoesBothWays) {
