@@ -37,12 +37,6 @@ struct Panel {
   int64_t ahead;
 };
 
-HWY_INLINE VI Broadcast(const uint8_t* four) {
-  int32_t bits;
-  std::memcpy(&bits, four, sizeof(bits));
-  return hn::Set(DI(), bits);
-}
-
 // sums + a . b in fours; keys are the unsigned side of their products, softmax weights that of theirs.
 template <KvSide kSide>
 HWY_INLINE VI MultiplyAddBytes(VI sums, VI factors, VI panel) {
@@ -86,7 +80,7 @@ HWY_NOINLINE void MultiplyPanel(const Factors& f, const Panel& panel, int64_t st
       if constexpr (kVnni) {
         HWY_UNROLL(8)
         for (int q = 0; q < kTile; ++q) {
-          const VI w = Broadcast(factors + q * f.stride + kGroupBytes * s);
+          const VI w = BroadcastFour(factors + q * f.stride + kGroupBytes * s);
           HWY_UNROLL(8)
           for (int c = 0; c < kWide; ++c) sums[q][c] = MultiplyAddBytes<kSide>(sums[q][c], w, x[c]);
         }
@@ -104,8 +98,8 @@ HWY_NOINLINE void MultiplyPanel(const Factors& f, const Panel& panel, int64_t st
         HWY_UNROLL(8)
         for (int q = 0; q < kTile; ++q) {
           const uint8_t* group = factors + q * f.stride + kGroupBytes * s;
-          const VI16 w0 = hn::BitCast(DI16(), Broadcast(group)),
-                     w1 = hn::BitCast(DI16(), Broadcast(group + 4));
+          const VI16 w0 = hn::BitCast(DI16(), BroadcastFour(group)),
+                     w1 = hn::BitCast(DI16(), BroadcastFour(group + 4));
           HWY_UNROLL(8)
           for (int c = 0; c < kWide; ++c) {
             sums[q][c] = hn::Add(hn::Add(sums[q][c], PairDot16(w0, even[c])), PairDot16(w1, odd[c]));

@@ -7,6 +7,13 @@ using VU8 = hn::Vec<hn::ScalableTag<uint8_t>>;
 using VI16 = hn::Vec<hn::ScalableTag<int16_t>>;
 constexpr bool kVnni = BALLAST_VNNI != BALLAST_NO_VNNI;
 
+// The same four bytes in every lane.
+HWY_INLINE VI BroadcastFour(const void* four) {
+  int32_t bits;
+  std::memcpy(&bits, four, sizeof(bits));
+  return hn::Set(hn::ScalableTag<int32_t>(), bits);
+}
+
 // acc + w . x in fours, w unsigned, x signed bytes.
 #if BALLAST_VNNI == BALLAST_NO_VNNI
 HWY_INLINE VI DotVnni(VI acc, VU8, VI) { return acc; }

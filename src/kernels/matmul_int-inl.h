@@ -79,11 +79,7 @@ struct Dots {
       return hn::Zero(DI());
     }
   }
-  static HWY_INLINE V Add(V acc, VU8 w, const int8_t* x4) {
-    int32_t four;
-    std::memcpy(&four, x4, sizeof(four));
-    return AddVectors(acc, w, hn::Set(DI(), four));
-  }
+  static HWY_INLINE V Add(V acc, VU8 w, const int8_t* x4) { return AddVectors(acc, w, BroadcastFour(x4)); }
   static HWY_INLINE V AddVectors(V acc, VU8 w, VI x) {
     if constexpr (kVnni) {
       return DotVnni(acc, w, x);

@@ -228,7 +228,6 @@ bool Connection::SkipEmptyLine() {
 asio::awaitable<std::optional<ApiError>> Connection::ReadBody(Parser& parser) {
   auto* check = CheckChunk;
   parser.on_chunk_header(check);
-
   parser.body_limit(core_.options.max_body_bytes);
   const steady_clock::time_point began = steady_clock::now();
   size_t received = 0;

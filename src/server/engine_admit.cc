@@ -22,6 +22,7 @@ ApiError NotFound(std::string message, std::string param, std::string code) {
 ApiError Busy(std::string message, std::string code, int retry_after) {
   return {503, std::move(message), "server_error", "", std::move(code), retry_after};
 }
+ApiError ShuttingDown() { return Busy("the server is shutting down", "shutting_down", 5); }
 ApiError FromStatus(const Status& status, const std::string& param) {
   if (status.code() == Code::kInternal)
     return {500, status.message(), "server_error", "", "internal_error", 0};
@@ -39,7 +40,7 @@ ApiError FromStatus(const Status& status, const std::string& param) {
 void EngineCore::Submit(uint64_t ticket, Request request, std::shared_ptr<Receiver> receiver,
                         Clock::time_point when) {
   if (draining_) {
-    receiver->OnError(Busy("the server is shutting down", "shutting_down", 5));
+    receiver->OnError(ShuttingDown());
     return;
   }
   if (static_cast<int64_t>(waiting_.size()) >= options_.max_queue) {

@@ -44,7 +44,7 @@ EngineCore::EngineCore(const EngineServiceOptions& options, Loaded loaded, Post 
 }
 
 bool EngineCore::Round() {
-  RetryParked(false);
+  RetryParked();
   Admit();
   const bool worked = !active_.empty();
   if (worked) Step();
@@ -285,14 +285,13 @@ void EngineCore::CancelAll() {
 void EngineCore::Drain(double seconds, std::function<void(int64_t)> done) {
   draining_ = true;
   loaded_.encodings->Stop();
-  RetryParked(true);
+  RetryParked();
   drained_ = std::move(done);
   drain_until_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                     std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e8)));
   std::vector<std::unique_ptr<Job>> refused = std::move(waiting_);
   waiting_.clear();
-  for (const auto& job : refused)
-    job->receiver->OnError(Busy("the server is shutting down", "shutting_down", 5));
+  for (const auto& job : refused) job->receiver->OnError(ShuttingDown());
 }
 
 void EngineCore::Count() {

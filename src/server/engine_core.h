@@ -34,6 +34,7 @@ namespace ballast::server {
 ApiError BadRequest(std::string message, std::string param, std::string code = "invalid_value");
 ApiError NotFound(std::string message, std::string param, std::string code);
 ApiError Busy(std::string message, std::string code, int retry_after);
+ApiError ShuttingDown();
 ApiError FromStatus(const Status& status, const std::string& param);
 
 // A loaded model and all that is made of it once. Members in the order in which later ones use them.
@@ -52,6 +53,7 @@ struct Loaded {
 
 class EngineCore {
  public:
+  static constexpr auto kRoomWait = std::chrono::seconds(10);
   // `post` runs a task on the engine's thread, from any thread.
   using Post = std::function<void(std::function<void()>)>;
   EngineCore(const EngineServiceOptions& options, Loaded loaded, Post post);
@@ -73,13 +75,14 @@ class EngineCore {
   void Get(const std::string& tenant, const std::string& id, const Done<SessionInfo>& done);
   void Delete(const std::string& tenant, const std::string& id, const Done<bool>& done);
   void Save(const std::string& tenant, const std::string& id, const Done<SessionInfo>& done);
+  // What needs room in memory waits for it until `until`.
   void Restore(const std::string& tenant, const std::string& id, const Done<SessionInfo>& done,
-               bool last = false);
+               Clock::time_point until = Clock::now() + kRoomWait);
   void Fork(const std::string& tenant, const std::string& id, const std::string& to,
-            const Done<SessionInfo>& done, bool last = false);
+            const Done<SessionInfo>& done, Clock::time_point until = Clock::now() + kRoomWait);
   void Watch(uint64_t watch, const std::string& tenant, const std::string& id,
              const std::function<bool(const CacheView&)>& view, const std::function<void(ApiError)>& failed,
-             bool last = false);
+             Clock::time_point until = Clock::now() + kRoomWait);
   void Unwatch(uint64_t watch);
 
   // Takes no more requests; those that wait are refused. When all is answered and saved, calls `done` with
@@ -151,15 +154,16 @@ class EngineCore {
   enum class Room { kYes, kSoon, kNever };
   // For one more session in memory; `keep` is not given up for it.
   Room MakeRoom(const Slot* keep);
-  // An operation on a session that waits for room in memory, a while; `last`: it waits no longer.
+  // An operation on a session that waits for room in memory.
   struct Parked {
     uint64_t watch = 0;  // 0: no watcher's
     Clock::time_point until{};
-    std::function<void(bool last)> retry;
+    std::function<void()> retry;
   };
-  // Whether there is room now. If not, `retry` is called later, or `no_room` now.
-  bool RoomOrPark(const Slot* keep, bool last, Parked parked, const std::function<void(ApiError)>& no_room);
-  void RetryParked(bool last);
+  // Whether there is room now. If not, `retry` is called later, or, when it has waited long enough, `no_room`
+  // now.
+  bool RoomOrPark(const Slot* keep, Parked parked, const std::function<void(ApiError)>& no_room);
+  void RetryParked();
   SlotPtr NewSlot(const std::string& tenant, const std::string& id);
   Result<SlotPtr> CopySlot(const SlotPtr& slot, const std::string& id);
   void StartRestore(const SlotPtr& slot, const Done<SessionInfo>& done);

@@ -10,7 +10,6 @@ namespace ballast::server {
 namespace {
 
 constexpr auto kSaveAgain = std::chrono::seconds(10);  // after a failed save
-constexpr auto kRoomWait = std::chrono::seconds(10);   // an operation's, for room in memory
 
 ApiError SessionBusy(const std::string& id) {
   return {409,
@@ -103,32 +102,27 @@ EngineCore::Room EngineCore::MakeRoom(const Slot* keep) {
   return leaving > 0 || !active_.empty() || restoring_ > 0 ? Room::kSoon : Room::kNever;
 }
 
-bool EngineCore::RoomOrPark(const Slot* keep, bool last, Parked parked,
-                            const std::function<void(ApiError)>& no_room) {
+bool EngineCore::RoomOrPark(const Slot* keep, Parked parked, const std::function<void(ApiError)>& no_room) {
   const Room room = MakeRoom(keep);
   if (room == Room::kYes) return true;
-  if (room == Room::kNever || last) {
-    no_room(draining_ ? Busy("the server is shutting down", "shutting_down", 5) : NoRoom(1));
-  } else {
-    if (parked.until == Clock::time_point{}) parked.until = Clock::now() + kRoomWait;
+  if (room == Room::kSoon && !draining_ && Clock::now() < parked.until) {
     parked_.push_back(std::move(parked));
+  } else {
+    no_room(draining_ ? ShuttingDown() : NoRoom(1));
   }
   return false;
 }
 
 // Those that something may have changed for, and those that have waited long enough; in order.
-void EngineCore::RetryParked(bool last) {
+void EngineCore::RetryParked() {
   if (parked_.empty()) return;
   const Clock::time_point now = Clock::now();
   for (Parked& parked : std::exchange(parked_, {})) {
-    const bool due = last || now >= parked.until;
-    if (!due && !try_admit_) {
+    if (try_admit_ || draining_ || now >= parked.until) {
+      parked.retry();
+    } else {
       parked_.push_back(std::move(parked));
-      continue;
     }
-    const size_t before = parked_.size();
-    parked.retry(due);
-    if (parked_.size() > before) parked_.back().until = parked.until;  // it waits on, no longer than at first
   }
 }
 
@@ -378,7 +372,7 @@ void EngineCore::Save(const std::string& tenant, const std::string& id, const Do
 }
 
 void EngineCore::Restore(const std::string& tenant, const std::string& id, const Done<SessionInfo>& done,
-                         bool last) {
+                         Clock::time_point until) {
   const SlotPtr slot = table_.Find(tenant, id);
   if (slot == nullptr) return Deny(done, NoSuchSession(id));
   if (loaded_.store == nullptr) return Deny(done, NoFolder());
@@ -386,14 +380,14 @@ void EngineCore::Restore(const std::string& tenant, const std::string& id, const
   if (!slot->on_disk) {
     return Deny(done, NotFound("session \"" + id + "\" was never saved", "session", "snapshot_not_found"));
   }
-  const auto retry = [=, this](bool now) { Restore(tenant, id, done, now); };
+  const auto retry = [=, this] { Restore(tenant, id, done, until); };
   const auto no_room = [&](const ApiError& error) { Deny(done, error); };
-  if (slot->session == nullptr && !RoomOrPark(nullptr, last, {0, {}, retry}, no_room)) return;
+  if (slot->session == nullptr && !RoomOrPark(nullptr, {0, until, retry}, no_room)) return;
   StartRestore(slot, done);
 }
 
 void EngineCore::Fork(const std::string& tenant, const std::string& id, const std::string& to,
-                      const Done<SessionInfo>& done, bool last) {
+                      const Done<SessionInfo>& done, Clock::time_point until) {
   const SlotPtr slot = table_.Find(tenant, id);
   if (slot == nullptr) return Deny(done, NoSuchSession(id));
   if (!to.empty() && table_.Find(tenant, to) != nullptr) {
@@ -405,9 +399,9 @@ void EngineCore::Fork(const std::string& tenant, const std::string& id, const st
     return Deny(done, BadRequest("fork: expected room for two sessions in memory, found --max-sessions 1", "",
                                  "no_room"));
   }
-  const auto retry = [=, this](bool now) { Fork(tenant, id, to, done, now); };
+  const auto retry = [=, this] { Fork(tenant, id, to, done, until); };
   const auto no_room = [&](const ApiError& error) { Deny(done, error); };
-  if (!RoomOrPark(slot.get(), last, {0, {}, retry}, no_room)) return;
+  if (!RoomOrPark(slot.get(), {0, until, retry}, no_room)) return;
   if (slot->session == nullptr) {  // wake it first
     StartRestore(slot,
                  [this, tenant, id, to, done](const std::optional<SessionInfo>& info, const ApiError& error) {
@@ -424,12 +418,12 @@ void EngineCore::Fork(const std::string& tenant, const std::string& id, const st
 
 void EngineCore::Watch(uint64_t watch, const std::string& tenant, const std::string& id,
                        const std::function<bool(const CacheView&)>& view,
-                       const std::function<void(ApiError)>& failed, bool last) {
+                       const std::function<void(ApiError)>& failed, Clock::time_point until) {
   const SlotPtr slot = table_.Find(tenant, id);
   if (slot == nullptr) return failed(NoSuchSession(id));
   if (slot->session == nullptr && !slot->restoring) {
-    const auto retry = [=, this](bool now) { Watch(watch, tenant, id, view, failed, now); };
-    if (!RoomOrPark(nullptr, last, {watch, {}, retry}, failed)) return;
+    const auto retry = [=, this] { Watch(watch, tenant, id, view, failed, until); };
+    if (!RoomOrPark(nullptr, {watch, until, retry}, failed)) return;
     StartRestore(slot, nullptr);
   }
   watchers_.Add(watch, slot, view, failed);

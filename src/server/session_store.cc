@@ -59,13 +59,15 @@ bool IsOurTemporary(std::string_view name) {
   return name.ends_with(kTemporary) && IsOurs(name.substr(0, name.size() - kTemporary.size()));
 }
 
-// Renames `name` to the first of name.bad, name.bad.1, ... that is not there: what was kept before is kept.
-void KeepAside(int dir, const std::string& name) {
+// Renames `name` to the first of name.bad, name.bad.1, ... that is not there, and returns that: what was kept
+// before is kept.
+std::string KeepAside(int dir, const std::string& name) {
   std::string aside = name + ".bad";
   for (int i = 1; faccessat(dir, aside.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0; ++i) {
     aside = name + ".bad." + std::to_string(i);
   }
   renameat(dir, name.c_str(), dir, aside.c_str());
+  return aside;
 }
 
 // What a save that never ended has left, and whatever else is in its way.
@@ -74,17 +76,24 @@ void RemoveTemporary(int dir, const std::string& name) {
 }
 
 // Regular files only; a FIFO would be waited for.
-Descriptor OpenRegular(int dir, const std::string& name, struct stat* info, Status* status) {
+Result<Descriptor> OpenRegular(int dir, const std::string& name, struct stat* info) {
   Descriptor file(openat(dir, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file.ok()) {
-    *status = errno == ENOENT ? Status(Code::kInput, "session file " + name + ": there is none")
-                              : Failed("opening", name);
-  } else if (fstat(file.get(), info) != 0) {
-    *status = Failed("looking at", name);
-  } else if (!S_ISREG(info->st_mode)) {
-    *status = Status(Code::kInput, "session file " + name + ": expected a regular file, found another kind");
+    if (errno == ENOENT) return Status(Code::kInput, "session file " + name + ": there is none");
+    return Failed("opening", name);
   }
-  return file;
+  if (fstat(file.get(), info) != 0) return Failed("looking at", name);
+  if (S_ISREG(info->st_mode)) return file;
+  return Status(Code::kInput, "session file " + name + ": expected a regular file, found another kind");
+}
+
+// What the header of an open file says.
+Result<SnapshotLabel> ReadLabel(const Descriptor& file, const std::string& name, const struct stat& info) {
+  std::vector<uint8_t> header(kSnapshotHeaderBytes);
+  if (pread(file.get(), header.data(), header.size(), 0) != static_cast<ssize_t>(header.size())) {
+    return Status(Code::kInput, "session file " + name + ": too short");
+  }
+  return ReadSnapshotHeader(header, static_cast<uint64_t>(info.st_size));
 }
 
 bool AllZero(std::span<const uint8_t> block) {
@@ -123,15 +132,9 @@ Status WriteContent(int fd, const std::string& name, std::span<const uint8_t> by
 
 Result<Arena> ReadWhole(int dir, const std::string& name) {
   struct stat info {};
-  Status opened;
-  const Descriptor file = OpenRegular(dir, name, &info, &opened);
-  if (!opened.ok()) return opened;
+  BALLAST_ASSIGN_OR_RETURN(const Descriptor file, OpenRegular(dir, name, &info));
   // The header decides how much memory this may take.
-  std::vector<uint8_t> header(kSnapshotHeaderBytes);
-  if (pread(file.get(), header.data(), header.size(), 0) != static_cast<ssize_t>(header.size())) {
-    return Status(Code::kInput, "session file " + name + ": too short");
-  }
-  BALLAST_RETURN_IF_ERROR(ReadSnapshotHeader(header, static_cast<uint64_t>(info.st_size)).status());
+  BALLAST_RETURN_IF_ERROR(ReadLabel(file, name, info).status());
   BALLAST_ASSIGN_OR_RETURN(Arena out, Arena::Allocate(static_cast<size_t>(info.st_size)));
   for (size_t at = 0; at < out.size();) {
     const ssize_t n = pread(file.get(), out.data() + at, std::min(out.size() - at, size_t{16} << 20),
@@ -235,26 +238,16 @@ class FolderStore : public SessionStore {
 
   void IndexFile(const std::string& name, std::vector<SnapshotLabel>* found,
                  std::vector<std::string>* notices) {
-    std::vector<uint8_t> header(kSnapshotHeaderBytes);
     struct stat info {};
-    Status status;
-    {
-      const Descriptor file = OpenRegular(dir_.get(), name, &info, &status);
-      if (status.ok() &&
-          pread(file.get(), header.data(), header.size(), 0) != static_cast<ssize_t>(header.size())) {
-        status = Status(Code::kInput, "too short");
-      }
-    }
-    Result<SnapshotLabel> label = status.ok()
-                                      ? ReadSnapshotHeader(header, static_cast<uint64_t>(info.st_size))
-                                      : Result<SnapshotLabel>(status);
+    const Result<Descriptor> file = OpenRegular(dir_.get(), name, &info);
+    Result<SnapshotLabel> label = file.ok() ? ReadLabel(*file, name, info) : file.status();
     if (label.ok() && SnapshotFileName(label->tenant, label->id) != name) {
       label = Status(Code::kInput, "it holds another session than its name says");
     }
     if (!label.ok()) {
-      notices->push_back("session file " + name + " skipped and kept as " + name +
-                         ".bad: " + label.status().message());
-      KeepAside(dir_.get(), name);
+      const std::string aside = KeepAside(dir_.get(), name);
+      notices->push_back("session file " + name + " skipped and kept as " + aside + ": " +
+                         label.status().message());
       return;
     }
     files_[name] = {label->tenant, label->id, label->named, label->saved_at, int64_t{512} * info.st_blocks};
