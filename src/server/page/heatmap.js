@@ -147,7 +147,7 @@ export class HeatMap {
     ctx.textAlign = 'right';
     ctx.textBaseline = 'middle';
     const every = Math.max(5, Math.ceil(18 / g.ch / 5) * 5);
-    for (let layer = 0; layer < g.layers; layer += every) ctx.fillText(String(layer), g.left - 5, (layer + 0.5) * g.ch);
+    for (let layer = 0; layer < g.layers; layer += every) ctx.fillText(String(layer), g.left - 5, Math.max(6, (layer + 0.5) * g.ch));
     ctx.textAlign = 'center';
     ctx.textBaseline = 'alphabetic';
     const stride = Math.max(1, Math.ceil(16 / g.cw));
