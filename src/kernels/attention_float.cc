@@ -269,7 +269,7 @@ struct Tile {
 HWY_NOINLINE void SoftmaxTile(const Item& item, const KeyBlock& keys, const TileView& view, int64_t first,
                               int queries, const Tile& tile, float* keep, float* add) {
   const FloatTag d;
-  float max[kMaxTile], sum[kMaxTile];
+  HWY_ALIGN float max[kTileFloats] = {}, sum[kTileFloats] = {};
   for (int q = 0; q < queries; ++q) {
     float* s = tile.scores + q * kBlockKeys;
     const auto score = [&](int i) HWY_ATTR {
@@ -343,7 +343,7 @@ HWY_NOINLINE void RunTile(const Item& item, const Block<kType>& block, int64_t f
   const float* query[kTile];
   for (int q = 0; q < kTile; ++q) query[q] = item.Query(block.pinned, first + q);
   Scores<kTile, kType>(block, query, dim, tile.scores);
-  float keep[kTile], add[kTile];
+  HWY_ALIGN float keep[kTileFloats], add[kTileFloats];
   SoftmaxTile(item, *block.keys, view, first, kTile, tile, keep, add);
   const float* weights[kTile];
   for (int q = 0; q < kTile; ++q) weights[q] = tile.scores + q * kBlockKeys;

@@ -16,15 +16,14 @@ using DU8 = hn::Repartition<uint8_t, DI>;
 constexpr int kWideColumns = kLanes == 16 ? 4 : kVnni ? 2 : 1;
 // A group of four factors: bytes, or 16-bit pairs of its even and of its odd ones.
 constexpr int kGroupBytes = kVnni ? 4 : 8;
-// Softmax weights in steps: two unsigned bytes, or one signed 16-bit number.
-constexpr float kWeightSteps = kVnni ? 65535.0f : 32767.0f;
+// Softmax weights in steps: one unsigned byte, or one signed 16-bit number.
+constexpr float kWeightSteps = kVnni ? 255.0f : 32767.0f;
 
-// The factors of a tile of queries: group i of query q at at[q * stride + kGroupBytes * i]. With VNNI, values
-// have a second pass, which reads them `second` bytes on, and the sums of query q with keys begin at bias[q].
+// The factors of a tile of queries: group i of query q at at[q * stride + kGroupBytes * i]. With VNNI, the
+// sums of query q with keys begin at bias[q].
 struct Factors {
   const uint8_t* at;
   int64_t stride;
-  int64_t second;
   const int32_t* bias;
 };
 
@@ -49,8 +48,6 @@ HWY_INLINE VI MultiplyAddBytes(VI sums, VI factors, VI panel) {
 template <KvSide kSide, int kTile, int kWide>
 HWY_NOINLINE void MultiplyPanel(const Factors& f, const Panel& panel, int64_t steps,
                                 int32_t* HWY_RESTRICT out) {
-  // Of two passes, the second's sums count 1, the first's 2^8.
-  constexpr int kPasses = kVnni && kSide == KvSide::kValues ? 2 : 1;
   VI sums[kTile][kWide];
   HWY_UNROLL(8)
   for (int q = 0; q < kTile; ++q) {
@@ -59,51 +56,43 @@ HWY_NOINLINE void MultiplyPanel(const Factors& f, const Panel& panel, int64_t st
       sums[q][c] = kVnni && kSide == KvSide::kKeys ? hn::Set(DI(), f.bias[q]) : hn::Zero(DI());
     }
   }
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const uint8_t* factors = f.at + pass * f.second;
+  const uint8_t* row = panel.at;
+  for (int64_t s = 0; s < steps; ++s, row += panel.step) {
+    VI x[kWide];
     HWY_UNROLL(8)
-    for (int q = 0; q < kTile; ++q) {
-      HWY_UNROLL(8)
-      for (int c = 0; c < kWide && kPasses > 1; ++c) sums[q][c] = hn::ShiftLeft<8>(sums[q][c]);
+    for (int c = 0; c < kWide; ++c) {
+      const uint8_t* words = row + c * kLanes * 4;
+      x[c] = hn::Load(DI(), reinterpret_cast<const int32_t*>(words));
+      if (c * kLanes % 16 == 0) {
+        _mm_prefetch(reinterpret_cast<const char*>(words + panel.ahead), _MM_HINT_T1);
+      }
     }
-    const uint8_t* row = panel.at;
-    for (int64_t s = 0; s < steps; ++s, row += panel.step) {
-      VI x[kWide];
+    if constexpr (kVnni) {
+      HWY_UNROLL(8)
+      for (int q = 0; q < kTile; ++q) {
+        const VI w = BroadcastFour(f.at + q * f.stride + kGroupBytes * s);
+        HWY_UNROLL(8)
+        for (int c = 0; c < kWide; ++c) sums[q][c] = MultiplyAddBytes<kSide>(sums[q][c], w, x[c]);
+      }
+    } else {
+      VI16 even[kWide], odd[kWide];
       HWY_UNROLL(8)
       for (int c = 0; c < kWide; ++c) {
-        const uint8_t* words = row + c * kLanes * 4;
-        x[c] = hn::Load(DI(), reinterpret_cast<const int32_t*>(words));
-        if (pass == 0 && c * kLanes % 16 == 0) {
-          _mm_prefetch(reinterpret_cast<const char*>(words + panel.ahead), _MM_HINT_T1);
-        }
+        // Keys carry an offset of 128.
+        if constexpr (kSide == KvSide::kKeys)
+          x[c] = hn::Xor(x[c], hn::Set(DI(), static_cast<int32_t>(0x80808080u)));
+        const VI16 pairs = hn::BitCast(DI16(), x[c]);
+        even[c] = hn::ShiftRight<8>(hn::ShiftLeft<8>(pairs));
+        odd[c] = hn::ShiftRight<8>(pairs);
       }
-      if constexpr (kVnni) {
-        HWY_UNROLL(8)
-        for (int q = 0; q < kTile; ++q) {
-          const VI w = BroadcastFour(factors + q * f.stride + kGroupBytes * s);
-          HWY_UNROLL(8)
-          for (int c = 0; c < kWide; ++c) sums[q][c] = MultiplyAddBytes<kSide>(sums[q][c], w, x[c]);
-        }
-      } else {
-        VI16 even[kWide], odd[kWide];
+      HWY_UNROLL(8)
+      for (int q = 0; q < kTile; ++q) {
+        const uint8_t* group = f.at + q * f.stride + kGroupBytes * s;
+        const VI16 w0 = hn::BitCast(DI16(), BroadcastFour(group)),
+                   w1 = hn::BitCast(DI16(), BroadcastFour(group + 4));
         HWY_UNROLL(8)
         for (int c = 0; c < kWide; ++c) {
-          // Keys carry an offset of 128.
-          if constexpr (kSide == KvSide::kKeys)
-            x[c] = hn::Xor(x[c], hn::Set(DI(), static_cast<int32_t>(0x80808080u)));
-          const VI16 pairs = hn::BitCast(DI16(), x[c]);
-          even[c] = hn::ShiftRight<8>(hn::ShiftLeft<8>(pairs));
-          odd[c] = hn::ShiftRight<8>(pairs);
-        }
-        HWY_UNROLL(8)
-        for (int q = 0; q < kTile; ++q) {
-          const uint8_t* group = factors + q * f.stride + kGroupBytes * s;
-          const VI16 w0 = hn::BitCast(DI16(), BroadcastFour(group)),
-                     w1 = hn::BitCast(DI16(), BroadcastFour(group + 4));
-          HWY_UNROLL(8)
-          for (int c = 0; c < kWide; ++c) {
-            sums[q][c] = hn::Add(hn::Add(sums[q][c], PairDot16(w0, even[c])), PairDot16(w1, odd[c]));
-          }
+          sums[q][c] = hn::Add(hn::Add(sums[q][c], PairDot16(w0, even[c])), PairDot16(w1, odd[c]));
         }
       }
     }
@@ -115,8 +104,30 @@ HWY_NOINLINE void MultiplyPanel(const Factors& f, const Panel& panel, int64_t st
   }
 }
 
+// What a byte of a weight is rounded down behind: for each key another part of 1, so that the many small
+// weights of a flat tail keep their sum. And 2^15, which puts the integer into the second byte of a float.
+struct Dither {
+  alignas(64) float at[kBlockKeys] = {};
+  constexpr Dither() {
+    for (int i = 0; i < kBlockKeys; ++i) {
+      int reversed = 0;
+      for (int bit = 0; bit < 6; ++bit) reversed |= (i >> bit & 1) << (5 - bit);
+      at[i] = 32768.0f + (static_cast<float>(reversed) + 0.5f) / kBlockKeys;
+    }
+  }
+};
+static_assert(kBlockKeys == 64);
+inline constexpr Dither kDither;
+
+// weight * scale of the keys from `at` on, in steps: for StoreWeights.
+HWY_INLINE VI RoundWeight(V weight, V scale, int at) {
+  if constexpr (kVnni)
+    return hn::BitCast(DI(), hn::MulAdd(weight, scale, hn::Load(FloatTag(), kDither.at + at)));
+  return hn::NearestInt(hn::Mul(weight, scale));
+}
+
+// The weights of all keys, as groups in order.
 #if BALLAST_VNNI == BALLAST_NO_VNNI
-// kParts vectors of integers in [0, 32767], as 16-bit numbers in the order of kGroupBytes.
 HWY_INLINE void StoreWeights(const VI* x, uint8_t* out) {
   const hn::Rebind<int16_t, DI> d16;
   const hn::Repartition<uint8_t, decltype(d16)> d8;
@@ -129,47 +140,86 @@ HWY_INLINE void StoreWeights(const VI* x, uint8_t* out) {
   }
 }
 #elif HWY_TARGET == HWY_AVX3_DL
-// 64 integers in [0, 65535] to their two bytes, in order: the packing instructions work inside blocks of 128
-// bits, so that block b of their result holds bytes 4b..4b+3 of each of the four vectors.
-HWY_INLINE void StoreWeights(const VI* x, uint8_t* high) {
-  const __m512i a = _mm512_packus_epi32(x[0].raw, x[1].raw), b = _mm512_packus_epi32(x[2].raw, x[3].raw);
-  const __m512i byte = _mm512_set1_epi16(0xff);
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  const __m512i h = _mm512_packus_epi16(_mm512_srli_epi16(a, 8), _mm512_srli_epi16(b, 8));
-  const __m512i l = _mm512_packus_epi16(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte));
-  _mm512_store_si512(high, _mm512_permutexvar_epi32(order, h));
-  _mm512_store_si512(high + kMaxTile * kBlockKeys, _mm512_permutexvar_epi32(order, l));
+HWY_INLINE void StoreWeights(const VI* x, uint8_t* out) {
+  HWY_ALIGN static constexpr uint8_t kSecondBytes[64] = {1,  5,  9,  13,  17,  21,  25,  29,  33,  37, 41,
+                                                         45, 49, 53, 57,  61,  65,  69,  73,  77,  81, 85,
+                                                         89, 93, 97, 101, 105, 109, 113, 117, 121, 125};
+  const __m512i order = _mm512_load_si512(kSecondBytes);
+  const __m512i a = _mm512_permutex2var_epi8(x[0].raw, order, x[1].raw);
+  const __m512i b = _mm512_permutex2var_epi8(x[2].raw, order, x[3].raw);
+  _mm512_store_si512(out, _mm512_inserti64x4(a, _mm512_castsi512_si256(b), 1));
 }
 #else
-// The same, 32 integers at a time.
-HWY_INLINE void StoreWeights(const VI* x, uint8_t* high) {
-  const __m256i byte = _mm256_set1_epi16(0xff), order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  for (int i = 0; i < 2; ++i, x += 4, high += 32) {
-    const __m256i a = _mm256_packus_epi32(x[0].raw, x[1].raw), b = _mm256_packus_epi32(x[2].raw, x[3].raw);
-    const __m256i h = _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8));
-    const __m256i l = _mm256_packus_epi16(_mm256_and_si256(a, byte), _mm256_and_si256(b, byte));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(high), _mm256_permutevar8x32_epi32(h, order));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(high + kMaxTile * kBlockKeys),
-                       _mm256_permutevar8x32_epi32(l, order));
+HWY_INLINE void StoreWeights(const VI* x, uint8_t* out) {
+  const hn::RebindToUnsigned<DI> du;
+  const hn::Rebind<uint8_t, DI> d8;
+  HWY_UNROLL(16)
+  for (int i = 0; i < kParts; ++i) {
+    hn::StoreU(hn::TruncateTo(d8, hn::ShiftRight<8>(hn::BitCast(du, x[i]))), d8, out + kLanes * i);
   }
 }
 #endif
 
+// 2^y for y <= 0: within 1.1e-4 of itself, which is finer than a weight's 8 bits, and exactly 1 at 0. The
+// polynomials are our fits.
+HWY_INLINE V PowerOfTwo(V y) {
 #if HWY_TARGET <= HWY_AVX3
-// e^x for x <= 0, within 3e-6 of itself, which is finer than the 16 bits of a weight. 2^y = 2^floor(y) 2^r;
-// the polynomial for 2^r on [0, 1) is our fit.
-HWY_INLINE V ExpOfWeight(V x) {
-  const __m512 y = _mm512_mul_ps(x.raw, _mm512_set1_ps(1.44269504f));
-  const __m512 r = _mm512_reduce_ps(y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  __m512 p = _mm512_fmadd_ps(r, _mm512_set1_ps(0.0135341668f), _mm512_set1_ps(0.0520114601f));
-  p = _mm512_fmadd_ps(r, p, _mm512_set1_ps(0.241442755f));
-  p = _mm512_fmadd_ps(r, p, _mm512_set1_ps(0.693003833f));
-  p = _mm512_fmadd_ps(r, p, _mm512_set1_ps(1.00000262f));
-  return V{_mm512_scalef_ps(p, y)};
-}
+  const __m512 r = _mm512_reduce_ps(y.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // y - floor(y)
+  __m512 p = _mm512_fmadd_ps(r, _mm512_set1_ps(0.0770670593f), _mm512_set1_ps(0.227644972f));
+  p = _mm512_fmadd_ps(r, p, _mm512_set1_ps(0.695116791f));
+  p = _mm512_fmadd_ps(r, p, _mm512_set1_ps(1.0f));
+  return V{_mm512_scalef_ps(p, y.raw)};
 #else
-HWY_INLINE V ExpOfWeight(V x) { return ExpNegative(x); }
+  const FloatTag d;
+  const V lowest = hn::Set(d, -126.0f);
+  const auto seen = hn::Gt(y, lowest);
+  y = hn::Max(y, lowest);
+  const V magic = hn::Set(d, 12582912.0f);  // adding it leaves the nearest integer in the low bits
+  const V shifted = hn::Add(y, magic);
+  const V r = hn::Sub(y, hn::Sub(shifted, magic));
+  V p = hn::MulAdd(r, hn::Set(d, 0.0550089315f), hn::Set(d, 0.242210965f));
+  p = hn::MulAdd(r, p, hn::Set(d, 0.693282928f));
+  p = hn::MulAdd(r, p, hn::Set(d, 1.0f));
+  const VI exponent = hn::ShiftLeft<23>(hn::BitCast(DI(), shifted));
+  return hn::IfThenElseZero(seen, hn::BitCast(d, hn::Add(hn::BitCast(DI(), p), exponent)));
 #endif
+}
+
+struct LargestFold {
+  static HWY_INLINE V Pair(V a, V b) { return hn::Max(a, b); }
+  static HWY_INLINE float All(V v) { return hn::GetLane(hn::MaxOfLanes(FloatTag(), v)); }
+};
+struct SumFold {
+  static HWY_INLINE V Pair(V a, V b) { return hn::Add(a, b); }
+  static HWY_INLINE float All(V v) { return hn::GetLane(hn::SumOfLanes(FloatTag(), v)); }
+};
+
+// out[q]: all lanes of v[q], folded; what comes behind them is anything. Together, since one alone is four
+// steps that wait for one another.
+template <class Fold, int kTile>
+HWY_INLINE void FoldLanes(const V* v, float* out) {
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (kTile > 1) {
+    const auto at = [&](int q) HWY_ATTR { return v[q < kTile ? q : 0].raw; };
+    const auto pair = [](__m512 a, __m512 b) HWY_ATTR { return Fold::Pair(V{a}, V{b}).raw; };
+    __m512 x[4], y[2];
+    HWY_UNROLL(4)
+    for (int i = 0; i < 4; ++i) {
+      x[i] = pair(_mm512_shuffle_f32x4(at(i), at(i + 4), 0x44), _mm512_shuffle_f32x4(at(i), at(i + 4), 0xee));
+    }
+    HWY_UNROLL(2)
+    for (int i = 0; i < 2; ++i) {
+      y[i] = pair(_mm512_shuffle_f32x4(x[i], x[i + 2], 0x88), _mm512_shuffle_f32x4(x[i], x[i + 2], 0xdd));
+    }
+    // In each fourth two of them: 0 1, 4 5, 2 3, 6 7.
+    const __m512 z = pair(_mm512_unpacklo_ps(y[0], y[1]), _mm512_unpackhi_ps(y[0], y[1]));
+    const __m512 all = pair(z, _mm512_permute_ps(z, 0x4e));
+    const __m512i order = _mm512_setr_epi32(0, 1, 8, 9, 4, 5, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0);
+    return hn::Store(V{_mm512_permutexvar_ps(order, all)}, FloatTag(), out);
+  }
+#endif
+  for (int q = 0; q < kTile; ++q) out[q] = Fold::All(v[q]);
+}
 
 // Rounds a query to 8 bits: query = scale * byte; bias takes back what the keys' offset of 128 adds to every
 // dot product (with VNNI).
@@ -214,6 +264,7 @@ HWY_INLINE RoundedQuery QuantiseQuery(const float* x, int64_t dim, uint8_t* out)
 struct Block {
   const KeyBlock* keys;
   bool pinned;
+  bool whole;                // every query sees all of its keys, and scores are products alone
   Factors queries;           // (query, dim)
   const float* query_scale;  // (query)
   const uint8_t* k;          // the tiles
@@ -223,7 +274,7 @@ struct Block {
   float value_unit;  // the largest value scale of the block / kWeightSteps
   float* scores;     // (kMaxTile, kBlockKeys)
   int32_t* sums;     // (kMaxTile, kBlockKeys)
-  uint8_t* weights;  // (kMaxTile, kBlockKeys) groups; with VNNI the high bytes of all, then the low ones
+  uint8_t* weights;  // (kMaxTile, kBlockKeys), in groups
 };
 
 // Fetches the next tile, into the second-level cache (the first has no room for so many requests), while the
@@ -254,8 +305,7 @@ HWY_INLINE void ValueColumns(const Item& item, const Block& block, int64_t first
   const int64_t padded = PaddedDim(item.shape->head_dim);
   const int64_t step = 4 * KvStoredRowBytes(KvType::kQ8, item.shape->head_dim);
   const int64_t from = block.keys->lo / 4, to = (block.keys->hi + 3) / 4;
-  const Factors f{block.weights + kGroupBytes * from, kGroupBytes / 4 * kBlockKeys, kMaxTile * kBlockKeys,
-                  nullptr};
+  const Factors f{block.weights + kGroupBytes * from, kGroupBytes / 4 * kBlockKeys, nullptr};
   const Panel panel{block.v + from * step + 4 * e, step, Ahead(item, *block.keys, first)};
   MultiplyPanel<KvSide::kValues, kTile, kWide>(f, panel, to - from, block.sums);
   HWY_UNROLL(8)
@@ -271,46 +321,106 @@ HWY_INLINE void ValueColumns(const Item& item, const Block& block, int64_t first
   }
 }
 
+// Of each query of a tile: weights are 2^(factor (score - highest)), and sum to `sum`. max: the largest
+// score, within kScoreLimit.
+struct TileSoftmax {
+  HWY_ALIGN float max[kTileFloats] = {};
+  HWY_ALIGN float highest[kTileFloats] = {};
+  HWY_ALIGN float factor[kTileFloats] = {};
+  HWY_ALIGN float sum[kTileFloats] = {};
+};
+constexpr float kLog2E = 1.44269504f;
+
+// The product of a query with vector i of the keys, but for the query's scale.
+HWY_INLINE V UnscaledScore(const Block& block, int q, int i) {
+  const FloatTag d;
+  const V product = hn::ConvertTo(d, hn::Load(DI(), block.sums + q * kBlockKeys + kLanes * i));
+  return hn::Mul(product, hn::Load(d, block.k_scale + kLanes * i));
+}
+
+// Scores of a whole block; the queries' scales stay in `factor`.
+template <int kTile>
+HWY_INLINE void ScoreWhole(const Block& block, int64_t first, TileSoftmax& tile) {
+  const FloatTag d;
+  V largest[kTile];
+  HWY_UNROLL(8)
+  for (int q = 0; q < kTile; ++q) {
+    HWY_UNROLL(16)
+    for (int i = 0; i < kParts; ++i) {
+      const V x = UnscaledScore(block, q, i);
+      hn::Store(x, d, block.scores + q * kBlockKeys + kLanes * i);
+      largest[q] = i == 0 ? x : hn::Max(largest[q], x);
+    }
+  }
+  FoldLanes<LargestFold, kTile>(largest, tile.highest);
+  const V limit = hn::Set(d, kScoreLimit);
+  for (int q = 0; q < kTile; q += kLanes) {
+    const V scale = hn::LoadU(d, block.query_scale + first + q);
+    const V max = hn::Mul(hn::Load(d, tile.highest + q), scale);
+    hn::Store(hn::Min(hn::Max(max, hn::Neg(limit)), limit), d, tile.max + q);
+    hn::Store(hn::Mul(scale, hn::Set(d, kLog2E)), d, tile.factor + q);
+  }
+}
+
+// Scores of any block.
+template <int kTile>
+HWY_INLINE void ScorePart(const Item& item, const Block& block, const TileView& view, int64_t first,
+                          TileSoftmax& tile) {
+  for (int q = 0; q < kTile; ++q) {
+    const V scale = hn::Set(FloatTag(), block.query_scale[first + q]);
+    const auto score = [&](int i) HWY_ATTR { return hn::Mul(UnscaledScore(block, q, i), scale); };
+    float* scores = block.scores + q * kBlockKeys;
+    tile.max[q] = item.plain() ? BlockScores(view.lo[q], view.hi[q], score, scores)
+                               : AdjustedBlockScores(item, *block.keys, first + q, view.lo[q], view.hi[q],
+                                                     score, scores);
+    tile.highest[q] = tile.max[q];
+    tile.factor[q] = kLog2E;
+  }
+}
+
+// Scores to weights.
+template <int kTile>
+HWY_INLINE void Weigh(const Block& block, TileSoftmax& tile) {
+  const FloatTag d;
+  V total[kTile];
+  HWY_UNROLL(8)
+  for (int q = 0; q < kTile; ++q) {
+    const float* scores = block.scores + q * kBlockKeys;
+    const V factor = hn::Set(d, tile.factor[q]), highest = hn::Set(d, tile.highest[q]);
+    VI w[kParts];
+    HWY_UNROLL(16)
+    for (int i = 0; i < kParts; ++i) {
+      const V weight = PowerOfTwo(hn::Mul(hn::Sub(hn::Load(d, scores + kLanes * i), highest), factor));
+      total[q] = i == 0 ? weight : hn::Add(total[q], weight);
+      w[i] = RoundWeight(weight, hn::Load(d, block.v_scale + kLanes * i), kLanes * i);
+    }
+    StoreWeights(w, block.weights + q * kGroupBytes / 4 * kBlockKeys);
+  }
+  FoldLanes<SumFold, kTile>(total, tile.sum);
+}
+
 template <int kTile>
 HWY_NOINLINE void RunTile(const Item& item, const Block& block, int64_t first) {
-  const FloatTag d;
-  const TileView view = ViewTile(item, *block.keys, first, kTile);
-  if (!view.any) return;
+  TileView view;
+  if (!block.whole) {
+    view = ViewTile(item, *block.keys, first, kTile);
+    if (!view.any) return;
+  }
   const int64_t dim = item.shape->head_dim;
   Factors queries = block.queries;
   queries.at += first * queries.stride;
   queries.bias += first;
   MultiplyKeys<kTile>(queries, {block.k, 4 * kKvTile, Ahead(item, *block.keys, first)}, dim / 4,
                       block.keys->hi, block.sums);
-  float max[kTile], sum[kTile], keep[kTile], add[kTile];
-  for (int q = 0; q < kTile; ++q) {
-    const V scale = hn::Set(d, block.query_scale[first + q]);
-    const int32_t* sums = block.sums + q * kBlockKeys;
-    const auto score = [&](int i) HWY_ATTR {
-      const V scaled = hn::Mul(hn::ConvertTo(d, hn::Load(DI(), sums + kLanes * i)), scale);
-      return hn::Mul(scaled, hn::Load(d, block.k_scale + kLanes * i));
-    };
-    float* scores = block.scores + q * kBlockKeys;
-    max[q] = item.plain()
-                 ? BlockScores(view.lo[q], view.hi[q], score, scores)
-                 : AdjustedBlockScores(item, *block.keys, first + q, view.lo[q], view.hi[q], score, scores);
+  TileSoftmax tile;
+  if (block.whole) {
+    ScoreWhole<kTile>(block, first, tile);
+  } else {
+    ScorePart<kTile>(item, block, view, first, tile);
   }
-  for (int q = 0; q < kTile; ++q) {
-    const float* scores = block.scores + q * kBlockKeys;
-    const V vmax = hn::Set(d, max[q]);
-    V total = hn::Zero(d);
-    VI w[kParts];
-    HWY_UNROLL(16)
-    for (int i = 0; i < kParts; ++i) {
-      const V below = hn::Min(hn::Sub(hn::Load(d, scores + kLanes * i), vmax), hn::Zero(d));
-      const V weight = ExpOfWeight(below);
-      total = hn::Add(total, weight);
-      w[i] = hn::NearestInt(hn::Mul(weight, hn::Load(d, block.v_scale + kLanes * i)));
-    }
-    sum[q] = hn::GetLane(hn::SumOfLanes(d, total));
-    StoreWeights(w, block.weights + q * kGroupBytes / 4 * kBlockKeys);
-  }
-  MergeTile(item, item.spans[block.keys->span].counted, first, kTile, max, sum, keep, add);
+  Weigh<kTile>(block, tile);
+  HWY_ALIGN float keep[kTileFloats], add[kTileFloats];
+  MergeTile(item, item.spans[block.keys->span].counted, first, kTile, tile.max, tile.sum, keep, add);
   const int64_t stored = KvStoredRowBytes(KvType::kQ8, dim);
   constexpr int kColumns = kWideColumns * kLanes;
   int64_t e = 0;
@@ -347,7 +457,8 @@ HWY_INLINE void SetScales(const float* ks, const float* vs, float scale, Block& 
     const VI key = hn::Iota(DI(), i * kLanes);
     const auto seen = hn::RebindMask(d, hn::AndNot(hn::Lt(key, lo), hn::Lt(key, hi)));
     const V k = hn::IfThenElseZero(seen, hn::LoadU(d, ks + kLanes * i));
-    hn::Store(hn::Mul(k, hn::Set(d, scale)), d, block.k_scale + kLanes * i);
+    const V scaled = hn::Mul(k, hn::Set(d, scale)), limit = hn::Set(d, kScoreLimit);
+    hn::Store(hn::Min(scaled, limit), d, block.k_scale + kLanes * i);  // products stay finite
     v[i] = hn::IfThenElseZero(seen, hn::LoadU(d, vs + kLanes * i));
     largest = hn::Max(largest, v[i]);
     _mm_prefetch(reinterpret_cast<const char*>(ks + kKvTile + kLanes * i), _MM_HINT_T1);
@@ -359,6 +470,26 @@ HWY_INLINE void SetScales(const float* ks, const float* vs, float scale, Block& 
   for (int i = 0; i < kParts; ++i) {
     hn::Store(hn::Min(hn::Mul(v[i], inverse), hn::Set(d, kWeightSteps)), d, block.v_scale + kLanes * i);
   }
+}
+
+// What all rows of an item see: keys from `start` (of windows) to `position`.
+struct RowRange {
+  int64_t start = std::numeric_limits<int64_t>::min();
+  int64_t position = std::numeric_limits<int64_t>::max();
+
+  bool SeeAll(const KvSpan& span, const KeyBlock& keys) const {
+    const int64_t first = span.first_position + keys.begin;
+    return position >= first + kBlockKeys - 1 && (span.pinned || start <= first);
+  }
+};
+
+RowRange RangeOf(const Item& item) {
+  RowRange range;
+  for (int64_t row = item.row_begin; row < item.row_begin + item.queries / item.group; ++row) {
+    range.start = std::max(range.start, item.q->start[row]);
+    range.position = std::min(range.position, item.q->position[row]);
+  }
+  return range;
 }
 
 void RunInteger(const Item& item) {
@@ -377,14 +508,16 @@ void RunInteger(const Item& item) {
   float* query_scale = take(padded_queries);
   auto* query_bias = reinterpret_cast<int32_t*>(take(padded_queries));
   auto* factors = reinterpret_cast<uint8_t*>(take(item.queries * query_bytes / 4));
-  block.queries = {factors, query_bytes, 0, query_bias};
+  block.queries = {factors, query_bytes, query_bias};
   block.query_scale = query_scale;
   std::fill(block.sums, block.sums + kMaxTile * kBlockKeys, 0);  // columns past a short block stay finite
-  int64_t quantised = -1;                                        // which of the two rotations `factors` holds
+  const RowRange rows = RangeOf(item);
+  int64_t quantised = -1;  // which of the two rotations `factors` holds
   for (const KeyBlock& keys : item.blocks) {
     const KvSpan& span = item.spans[keys.span];
     block.keys = &keys;
     block.pinned = span.pinned;
+    block.whole = item.plain() && keys.lo == 0 && keys.hi == kBlockKeys && rows.SeeAll(span, keys);
     if (quantised != block.pinned) {
       for (int64_t j = 0; j < item.queries; ++j) {
         const RoundedQuery query = QuantiseQuery(item.Query(block.pinned, j), dim, factors + j * query_bytes);

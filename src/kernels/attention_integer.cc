@@ -2,12 +2,13 @@
 //
 // Tiles are multiplied as they lie in the cache (kv_span.h). Queries are rounded to 8 bits, as finely as the
 // keys they meet (both were mixed first: Mix in ops.h). With VNNI one instruction (vpdpbusd) multiplies
-// unsigned by signed bytes and adds them in fours; the softmax weights, which span many sizes, are rounded to
-// 16 bits and used as two unsigned bytes (high, low), in two passes over a tile. Without it, words of four
-// bytes are taken apart into pairs of 16 bits, whose products are added in twos (pmaddwd); weights then have
-// 15 bits. The sums are exact integers.
+// unsigned by signed bytes and adds them in fours, and softmax weights are bytes in units of the largest that
+// the block could have; many small ones keep their sum, since each key is rounded at another threshold.
+// Without it, words of four bytes are taken apart into pairs of 16 bits, whose products are added in twos
+// (pmaddwd), and weights have 15 bits. The sums are exact integers.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <utility>
 

@@ -73,12 +73,14 @@ template <class Score>
 HWY_INLINE float BlockScores(int lo, int hi, const Score& score, float* scores) {
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> di;
-  const auto lowest = hn::Set(d, -kScoreLimit);  // else keys that all score less would weigh nothing
+  // Below the limit, keys that all score less would weigh nothing.
+  const auto lowest = hn::Set(d, -kScoreLimit), limit = hn::Set(d, kScoreLimit);
+  const auto limited = [&](int i) HWY_ATTR { return hn::Min(hn::Max(score(i), lowest), limit); };
   auto vmax = lowest;
   if (lo <= 0 && hi >= kBlockKeys) {
     HWY_UNROLL(8)
     for (int i = 0; i < kParts; ++i) {
-      const auto s = hn::Max(score(i), lowest);
+      const auto s = limited(i);
       hn::Store(s, d, scores + i * kLanes);
       vmax = hn::Max(vmax, s);
     }
@@ -87,13 +89,13 @@ HWY_INLINE float BlockScores(int lo, int hi, const Score& score, float* scores) 
     const auto vlo = hn::Set(di, lo), vhi = hn::Set(di, hi);
     for (int i = 0; i < kParts; ++i) {
       const auto key = hn::Iota(di, i * kLanes);
-      auto s = hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, vlo)), hidden, hn::Max(score(i), lowest));
+      auto s = hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, vlo)), hidden, limited(i));
       s = hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, vhi)), s, hidden);
       hn::Store(s, d, scores + i * kLanes);
       vmax = hn::Max(vmax, s);
     }
   }
-  return std::min(hn::GetLane(hn::MaxOfLanes(d, vmax)), kScoreLimit);
+  return hn::GetLane(hn::MaxOfLanes(d, vmax));
 }
 
 // Soft-capped or ALiBi-biased scores of query j; score(i) as for BlockScores.
@@ -124,32 +126,39 @@ HWY_INLINE float BlockWeights(const float* scores, float max, const Weight& weig
   auto sum = hn::Zero(d);
   HWY_UNROLL(8)
   for (int i = 0; i < kParts; ++i) {
-    const auto w = ExpNegative(hn::Min(hn::Sub(hn::Load(d, scores + i * kLanes), vmax), hn::Zero(d)));
+    const auto w = ExpNegative(hn::Sub(hn::Load(d, scores + i * kLanes), vmax));
     weight(i, w);
     sum = hn::Add(sum, w);
   }
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
+// What belongs to the queries of a tile is read and written as whole vectors.
+constexpr int kTileFloats = std::max(8, kLanes);
+static_assert(kMaxTile <= kTileFloats && kTileFloats % kLanes == 0);
+
 // Merges a block's (max, sum) of each query of the tile into the running state. Sets the factors for what was
-// accumulated before (keep) and for this block (add). One of the two is 1.
+// accumulated before (keep) and for this block (add). One of the two is 1. All four: (kTileFloats).
 HWY_INLINE void MergeTile(const Item& item, bool pinned, int64_t first, int tile, const float* max,
                           const float* sum, float* keep, float* add) {
   const FloatTag d;
-  HWY_ALIGN float fall[std::max(8, kLanes)] = {};  // exp(-|difference of the two maxima|)
-  for (int q = 0; q < tile; ++q) {
-    fall[q] = -std::abs(item.state.max[first + q] - max[q]);
-  }
-  for (int q = 0; q < tile; q += kLanes) hn::Store(ExpNegative(hn::Load(d, fall + q)), d, fall + q);
-  for (int q = 0; q < tile; ++q) {
-    const int64_t j = first + q;
-    const bool grows = max[q] > item.state.max[j];
-    keep[q] = grows ? fall[q] : 1.0f;
-    add[q] = grows ? 1.0f : fall[q];
-    item.state.max[j] = std::max(item.state.max[j], max[q]);
-    const float part = sum[q] * add[q];
-    item.state.sum[j] = item.state.sum[j] * keep[q] + part;
-    item.state.pinned[j] = item.state.pinned[j] * keep[q] + (pinned ? part : 0.0f);
+  const auto one = hn::Set(d, 1.0f);
+  for (int q = 0; q < tile; q += kLanes) {
+    const auto mine = hn::FirstN(d, static_cast<size_t>(tile - q));
+    float* const old_max = item.state.max + first + q;
+    float* const old_sum = item.state.sum + first + q;
+    float* const old_pinned = item.state.pinned + first + q;
+    const auto before = hn::LoadU(d, old_max), now = hn::Load(d, max + q);
+    const auto grows = hn::Gt(now, before);
+    const auto fall = ExpNegative(hn::Neg(hn::AbsDiff(now, before)));
+    const auto keeps = hn::IfThenElse(grows, fall, one), adds = hn::IfThenElse(grows, one, fall);
+    hn::Store(keeps, d, keep + q);
+    hn::Store(adds, d, add + q);
+    const auto part = hn::Mul(hn::Load(d, sum + q), adds);
+    hn::BlendedStore(hn::Max(before, now), mine, d, old_max);
+    hn::BlendedStore(hn::MulAdd(hn::LoadU(d, old_sum), keeps, part), mine, d, old_sum);
+    const auto pinned_part = pinned ? part : hn::Zero(d);
+    hn::BlendedStore(hn::MulAdd(hn::LoadU(d, old_pinned), keeps, pinned_part), mine, d, old_pinned);
   }
 }
 
