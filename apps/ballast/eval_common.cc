@@ -98,12 +98,13 @@ EvalProgress::EvalProgress(std::string label, bool verbose)
 bool EvalProgress::operator()(int64_t done, int64_t total) {
   bar_.Update(static_cast<double>(done) / static_cast<double>(total));
   const Clock::time_point now = Clock::now();
+  if (first_ < 0) first_ = done, begin_ = now;
   if (verbose_ && now - last_ >= std::chrono::seconds(10)) {
     last_ = now;
     const double seconds = std::chrono::duration<double>(now - begin_).count();
-    const double left = seconds * static_cast<double>(total - done) / static_cast<double>(done);
+    const double rate = static_cast<double>(done - first_) / seconds;
     Note(fmt::format("{}: {} of {} tokens, {:.1f} tokens/s, about {:.0f} s left", label_, Grouped(done),
-                     Grouped(total), static_cast<double>(done) / seconds, left));
+                     Grouped(total), rate, static_cast<double>(total - done) / std::max(rate, 1e-3)));
   }
   return !Interrupted();
 }

@@ -87,7 +87,23 @@ void Reserve(Activations::Impl& a, int64_t n) {
 
 }  // namespace
 
-void Activations::Set(const float* x, int64_t rows, int64_t cols, Compute mode, ThreadPool& pool) {
+namespace {
+
+// Rounds row `i` of a.fine twice, the second time what the first left of it.
+void QuantizeLeft(Activations::Impl& a, int64_t i) {
+  const QuantizedRows tile = a.quantized.Tile(a.rows + i, a.blocks);
+  a.left.assign(a.x + a.fine[i] * a.cols, a.x + (a.fine[i] + 1) * a.cols);
+  QuantizeTile(a.left.data(), 1, a.blocks, tile);
+  for (int64_t c = 0; c < a.cols; ++c) {
+    a.left[c] -= static_cast<float>(tile.codes[c]) * tile.scale[c / kBlockCols];
+  }
+  QuantizeTile(a.left.data(), 1, a.blocks, tile);
+}
+
+}  // namespace
+
+void Activations::Set(const float* x, int64_t rows, int64_t cols, Compute mode, ThreadPool& pool,
+                      std::span<const int64_t> fine) {
   Impl& a = *impl_;
   a.mode = mode;
   a.x = x;
@@ -95,8 +111,11 @@ void Activations::Set(const float* x, int64_t rows, int64_t cols, Compute mode, 
   a.cols = cols;
   // No quantised type has rows that are not whole blocks: then only float weights can follow.
   a.blocks = mode == Compute::kFast && cols % kBlockCols == 0 ? cols / kBlockCols : 0;
+  a.fine.clear();
   if (a.blocks == 0 || rows == 0) return;
-  Reserve(a, rows * a.blocks);
+  a.fine.assign(fine.begin(), fine.end());
+  const int64_t lefts = static_cast<int64_t>(fine.size());
+  Reserve(a, (rows + lefts) * a.blocks);
   // Pieces are tiles of 8; the last holds the smaller ones.
   pool.For(CeilDiv(rows, 8), Grain(CeilDiv(rows, 8), 8 * cols, pool), [&a](int64_t begin, int64_t end, int) {
     const int64_t stop = std::min(end * 8, a.rows);
@@ -106,6 +125,7 @@ void Activations::Set(const float* x, int64_t rows, int64_t cols, Compute mode, 
       row += n;
     }
   });
+  for (int64_t i = 0; i < lefts; ++i) QuantizeLeft(a, i);
 }
 
 namespace {

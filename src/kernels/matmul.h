@@ -59,9 +59,11 @@ class Activations {
   ~Activations();
   Activations(Activations&&) noexcept;
   Activations& operator=(Activations&&) noexcept;
-  // x: (rows, cols) floats, contiguous; must stay valid while this is used. kFast quantises here.
-  // Buffers grow to the largest batch seen and are reused.
-  void Set(const float* x, int64_t rows, int64_t cols, Compute mode, ThreadPool& pool);
+  // x: (rows, cols) floats, contiguous; must stay valid while this is used. kFast quantises here, to 8 bits
+  // of the largest value of a block, and rows named in `fine` to 16. Buffers grow to the largest batch seen
+  // and are reused.
+  void Set(const float* x, int64_t rows, int64_t cols, Compute mode, ThreadPool& pool,
+           std::span<const int64_t> fine = {});
 
   struct Impl;
   const Impl& impl() const { return *impl_; }

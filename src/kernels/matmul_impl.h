@@ -25,6 +25,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <vector>
 
 #include "kernels/matmul.h"
 #include "tensor/block_codes.h"
@@ -156,7 +157,9 @@ struct Activations::Impl {
   int64_t blocks = 0;    // cols / 32 when quantised, else 0
   int64_t capacity = 0;  // blocks of rows the buffers hold
   AlignedBytes bytes;
-  QuantizedRows quantized;
+  QuantizedRows quantized;    // the rows, then, each a tile, what rounding left of those in `fine`
+  std::vector<int64_t> fine;  // rows; empty unless quantised
+  std::vector<float> left;    // (cols)
 };
 
 // Uninitialised room for packed weights, aligned to a cache line. Matrices share large chunks, each freed

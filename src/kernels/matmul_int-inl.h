@@ -294,6 +294,18 @@ ByteDots RunByteDotsT(int32_t seed, int64_t rounds) {
 ByteDots RunByteDotsT(int32_t, int64_t) { return {}; }
 #endif
 
+// Adds panel p times what rounding left of the fine rows.
+template <class F>
+void AddLeft(const Weights::Impl& w, const Activations::Impl& x, int64_t p, int64_t outputs, float* y,
+             int64_t y_stride) {
+  for (size_t i = 0; i < x.fine.size(); ++i) {
+    float left[kPanelRows];
+    const QuantizedRows tile = x.quantized.Tile(x.rows + static_cast<int64_t>(i), w.blocks);
+    PanelTimesTile<F>(w.panel(p), w.blocks, tile, 1, {left, kPanelRows});
+    for (int64_t o = 0; o < outputs; ++o) y[x.fine[i] * y_stride + o] += left[o];
+  }
+}
+
 template <class F>
 void Panels(const Weights::Impl& w, const Activations::Impl& x, int64_t begin, int64_t end, float* y,
             int64_t y_stride) {
@@ -316,6 +328,7 @@ void Panels(const Weights::Impl& w, const Activations::Impl& x, int64_t begin, i
         }
         row += n;
       }
+      if (stop == x.rows) AddLeft<F>(w, x, p, outputs, y + p * kPanelRows, y_stride);
     }
   }
 }

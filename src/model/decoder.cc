@@ -52,7 +52,7 @@ void Decoder::Project(const DecoderLayer& layer, const float* x, int64_t rows, W
                       ThreadPool& pool) const {
   const int64_t q_dims = static_cast<int64_t>(config_.heads) * config_.head_dim;
   const int64_t k_dims = static_cast<int64_t>(config_.kv_heads) * config_.head_dim;
-  ws.activations.Set(x, rows, config_.embed, compute_, pool);
+  ws.activations.Set(x, rows, config_.embed, compute_, pool, ws.fine);
   const MatMulTarget qkv[] = {
       {&layer.q, ws.q.data(), q_dims}, {&layer.k, ws.k.data(), k_dims}, {&layer.v, ws.v.data(), k_dims}};
   MatMulMany(qkv, ws.activations, pool);
@@ -150,7 +150,7 @@ void Decoder::AddResidual(const Norm& post, int64_t rows, Workspace& ws, ThreadP
 void Decoder::Mlp(const DecoderLayer& layer, const float* x, int64_t rows, Workspace& ws,
                   ThreadPool& pool) const {
   const int64_t ffn = config_.ffn;
-  ws.activations.Set(x, rows, config_.embed, compute_, pool);
+  ws.activations.Set(x, rows, config_.embed, compute_, pool, ws.fine);
   if (plan_.gated && layer.gate_bias.empty() && layer.up_bias.empty()) {
     MatMulGated(plan_.activation, layer.gate, layer.up, ws.activations, ws.gate.data(), ws.up.data(), pool);
   } else {
@@ -169,14 +169,14 @@ void Decoder::Mlp(const DecoderLayer& layer, const float* x, int64_t rows, Works
                   : Activate(plan_.activation, at, count);
     });
   }
-  ws.activations.Set(ws.gate.data(), rows, ffn, compute_, pool);
+  ws.activations.Set(ws.gate.data(), rows, ffn, compute_, pool, ws.fine);
   MatMul(layer.down, ws.activations, ws.projected.data(), config_.embed, pool);
   AddBias(layer.down_bias, rows, ws.projected.data());
 }
 
 void Decoder::Residuals(const DecoderLayer& layer, int64_t rows, Workspace& ws, ThreadPool& pool) const {
   ws.activations.Set(ws.attended.data(), rows, static_cast<int64_t>(config_.heads) * config_.head_dim,
-                     compute_, pool);
+                     compute_, pool, ws.fine);
   MatMul(layer.o, ws.activations, ws.projected.data(), config_.embed, pool);
   AddBias(layer.o_bias, rows, ws.projected.data());
   // The MLP of a parallel block reads what the attention read, before its result is added.
@@ -209,7 +209,13 @@ void Decoder::Reserve(Workspace& ws) const {
 
 void Decoder::Forward(std::span<const Segment> segments, Workspace& ws, ThreadPool& pool) const {
   ws.rows = 0;
-  for (const Segment& s : segments) ws.rows += static_cast<int64_t>(s.tokens.size());
+  // All that follows rests attention on the first token, for ever: an error in its keys is never averaged
+  // away.
+  ws.fine.clear();
+  for (const Segment& s : segments) {
+    if (s.cache->position() == 0 && !s.tokens.empty()) ws.fine.push_back(ws.rows);
+    ws.rows += static_cast<int64_t>(s.tokens.size());
+  }
   Reserve(ws);
   Embed(segments, ws);
   const bool same_positions = PreparePositions(segments, ropes_, ws, pool);
@@ -219,6 +225,7 @@ void Decoder::Forward(std::span<const Segment> segments, Workspace& ws, ThreadPo
     if (i + 1 == config_.layers) {
       outputs =
           KeepOutputs(segments, config_.embed, static_cast<int64_t>(config_.heads) * config_.head_dim, ws);
+      ws.fine.clear();
     }
     Residuals(layers_[static_cast<size_t>(i)], outputs, ws, pool);
   }

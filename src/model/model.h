@@ -53,6 +53,7 @@ struct Workspace {
   std::vector<StepRows> step_rows;           // (segment)
   std::vector<uint8_t> chunk;  // new window rows of one layer, in the cache's own format, segment by segment
   Activations activations;
+  std::vector<int64_t> fine;    // rows that are a stream's first token
   std::vector<int64_t> output;  // (row): its index among the wanted rows, -1 for the others
   int64_t rows = 0;
 };
