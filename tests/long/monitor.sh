@@ -17,7 +17,8 @@ t = json.load(open(sys.argv[1]))
 lost = [a for a in t["alarms"] if a["reason"] == "sink loss"]
 if not eval(sys.argv[2]):
     sys.exit(f"FAILED: {sys.argv[3]}: {json.dumps(t)[:2000]}")
-print(f"ok: {sys.argv[3]}: {t['tokens']} tokens, {len(t['alarms'])} alarms, {len(lost)} of sink loss")
+false = f", {t['false_alarms']} false" if "false_alarms" in t else ""  # of pinned sinks
+print(f"ok: {sys.argv[3]}: {t['tokens']} tokens, {len(t['alarms'])} alarms, {len(lost)} of sink loss{false}")
 PY
 }
 
