@@ -98,7 +98,7 @@ EvalProgress::EvalProgress(std::string label, bool verbose)
 bool EvalProgress::operator()(int64_t done, int64_t total) {
   bar_.Update(static_cast<double>(done) / static_cast<double>(total));
   const Clock::time_point now = Clock::now();
-  if (first_ < 0) first_ = done, begin_ = now;
+  if (first_ < 0) first_ = done, begin_ = last_ = now;
   if (verbose_ && now - last_ >= std::chrono::seconds(10)) {
     last_ = now;
     const double seconds = std::chrono::duration<double>(now - begin_).count();

@@ -65,9 +65,9 @@ class AttentionScratch {
 };
 
 // A query sees row p of a pinned span iff p <= position, and of a window span iff start <= p <= position. A
-// query that sees nothing gets zeros (never NaN). Rows are independent: a row's result does not depend on its
-// neighbours in the job, for the same spans, nor on the other jobs. All pinned spans use shape.pinned_kv, all
-// others shape.kv.
+// query that sees nothing gets zeros (never NaN). Rows are independent: a row's result depends on its
+// neighbours in the job only up to rounding, for the same spans, and not on the other jobs. All pinned spans
+// use shape.pinned_kv, all others shape.kv.
 void Attention(std::span<const AttentionJob> jobs, AttentionScratch& scratch, ThreadPool& pool);
 
 // Encodes `rows` rows of head_dim floats (contiguous) as cached rows: data (rows * KvRowBytes), scale (rows;

@@ -265,6 +265,20 @@ struct Tile {
   const float* v_scale;  // (kBlockKeys), or null when values have none
 };
 
+// Scores to weights, exp(score - max); returns their sum.
+HWY_INLINE float BlockWeights(float* scores, float max) {
+  const FloatTag d;
+  const auto vmax = hn::Set(d, max);
+  auto sum = hn::Zero(d);
+  HWY_UNROLL(8)
+  for (int i = 0; i < kParts; ++i) {
+    const auto w = ExpNegative(hn::Sub(hn::Load(d, scores + i * kLanes), vmax));
+    hn::Store(w, d, scores + i * kLanes);
+    sum = hn::Add(sum, w);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
 // Products in tile.scores to weights, merged into the state.
 HWY_NOINLINE void SoftmaxTile(const Item& item, const KeyBlock& keys, const TileView& view, int64_t first,
                               int queries, const Tile& tile, float* keep, float* add) {
@@ -280,7 +294,7 @@ HWY_NOINLINE void SoftmaxTile(const Item& item, const KeyBlock& keys, const Tile
   }
   for (int q = 0; q < queries; ++q) {
     float* s = tile.scores + q * kBlockKeys;
-    sum[q] = BlockWeights(s, max[q], [&](int i, V w) HWY_ATTR { hn::Store(w, d, s + i * kLanes); });
+    sum[q] = BlockWeights(s, max[q]);
     if (tile.v_scale == nullptr) continue;
     for (int i = 0; i < kBlockKeys; i += kLanes) {
       hn::Store(hn::Mul(hn::Load(d, s + i), hn::Load(d, tile.v_scale + i)), d, s + i);

@@ -104,8 +104,9 @@ HWY_NOINLINE void MultiplyPanel(const Factors& f, const Panel& panel, int64_t st
   }
 }
 
-// What a byte of a weight is rounded down behind: for each key another part of 1, so that the many small
-// weights of a flat tail keep their sum. And 2^15, which puts the integer into the second byte of a float.
+// Added to a weight before it is cut to a byte: for each key another fraction, evenly spread, so that the
+// many small weights of a flat tail keep their sum. And 2^15, which puts the integer into the second byte of
+// a float.
 struct Dither {
   alignas(64) float at[kBlockKeys] = {};
   constexpr Dither() {
@@ -160,15 +161,30 @@ HWY_INLINE void StoreWeights(const VI* x, uint8_t* out) {
 }
 #endif
 
-// 2^y for y <= 0: within 1.1e-4 of itself, which is finer than a weight's 8 bits, and exactly 1 at 0. The
-// polynomials are our fits.
+// 2^r for r in [0, 1) (AVX-512) or [-1/2, 1/2], exactly 1 at 0; finer than a weight: within 1.1e-4 of itself,
+// or 3e-6 where weights have 15 bits. Our fits.
+HWY_INLINE V PowerOfFraction(V r) {
+  const FloatTag d;
+  constexpr bool kFromZero = HWY_TARGET <= HWY_AVX3;
+  V p;
+  if constexpr (kVnni) {
+    p = hn::MulAdd(r, hn::Set(d, kFromZero ? 0.0770670593f : 0.0550089315f),
+                   hn::Set(d, kFromZero ? 0.227644972f : 0.242210965f));
+    p = hn::MulAdd(r, p, hn::Set(d, kFromZero ? 0.695116791f : 0.693282928f));
+  } else {
+    p = hn::MulAdd(r, hn::Set(d, kFromZero ? 0.0134266863f : 0.0095828532f),
+                   hn::Set(d, kFromZero ? 0.0522424709f : 0.0559064253f));
+    p = hn::MulAdd(r, p, hn::Set(d, kFromZero ? 0.241280206f : 0.240240986f));
+    p = hn::MulAdd(r, p, hn::Set(d, kFromZero ? 0.693044845f : 0.693124193f));
+  }
+  return hn::MulAdd(r, p, hn::Set(d, 1.0f));
+}
+
+// 2^y for y <= 0.
 HWY_INLINE V PowerOfTwo(V y) {
 #if HWY_TARGET <= HWY_AVX3
-  const __m512 r = _mm512_reduce_ps(y.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // y - floor(y)
-  __m512 p = _mm512_fmadd_ps(r, _mm512_set1_ps(0.0770670593f), _mm512_set1_ps(0.227644972f));
-  p = _mm512_fmadd_ps(r, p, _mm512_set1_ps(0.695116791f));
-  p = _mm512_fmadd_ps(r, p, _mm512_set1_ps(1.0f));
-  return V{_mm512_scalef_ps(p, y.raw)};
+  const V r{_mm512_reduce_ps(y.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};  // y - floor(y)
+  return V{_mm512_scalef_ps(PowerOfFraction(r).raw, y.raw)};
 #else
   const FloatTag d;
   const V lowest = hn::Set(d, -126.0f);
@@ -176,10 +192,7 @@ HWY_INLINE V PowerOfTwo(V y) {
   y = hn::Max(y, lowest);
   const V magic = hn::Set(d, 12582912.0f);  // adding it leaves the nearest integer in the low bits
   const V shifted = hn::Add(y, magic);
-  const V r = hn::Sub(y, hn::Sub(shifted, magic));
-  V p = hn::MulAdd(r, hn::Set(d, 0.0550089315f), hn::Set(d, 0.242210965f));
-  p = hn::MulAdd(r, p, hn::Set(d, 0.693282928f));
-  p = hn::MulAdd(r, p, hn::Set(d, 1.0f));
+  const V p = PowerOfFraction(hn::Sub(y, hn::Sub(shifted, magic)));
   const VI exponent = hn::ShiftLeft<23>(hn::BitCast(DI(), shifted));
   return hn::IfThenElseZero(seen, hn::BitCast(d, hn::Add(hn::BitCast(DI(), p), exponent)));
 #endif
@@ -194,8 +207,8 @@ struct SumFold {
   static HWY_INLINE float All(V v) { return hn::GetLane(hn::SumOfLanes(FloatTag(), v)); }
 };
 
-// out[q]: all lanes of v[q], folded; what comes behind them is anything. Together, since one alone is four
-// steps that wait for one another.
+// out[q]: all lanes of v[q], folded; out[kTile..] is unspecified. out: (kTileFloats), aligned. All at once,
+// since one alone is four steps that wait for one another.
 template <class Fold, int kTile>
 HWY_INLINE void FoldLanes(const V* v, float* out) {
 #if HWY_TARGET <= HWY_AVX3

@@ -66,9 +66,9 @@ HWY_INLINE TileView ViewTile(const Item& item, const KeyBlock& block, int64_t fi
   return view;
 }
 
-// The softmax of a query over a block is two steps, so that the steps of the queries of a tile overlap.
-// First: scores (kBlockKeys) is filled from score(i), its vector i, with keys outside lo <= key < hi pushed
-// down to a weight of exactly 0. Returns the largest score, -kScoreLimit when nothing is visible.
+// The scores of a query over a block: scores (kBlockKeys) is filled from score(i), its vector i, with keys
+// outside lo <= key < hi pushed down to a weight of exactly 0. Returns the largest score, -kScoreLimit when
+// nothing is visible.
 template <class Score>
 HWY_INLINE float BlockScores(int lo, int hi, const Score& score, float* scores) {
   const FloatTag d;
@@ -116,21 +116,6 @@ HWY_NOINLINE float AdjustedBlockScores(const Item& item, const KeyBlock& block, 
     return hn::NegMulAdd(slope, hn::Sub(distance, key), s);
   };
   return BlockScores(lo, hi, adjusted, scores);
-}
-
-// Second: weight(i, v) takes vector i of exp(score - max). Returns the sum of the weights.
-template <class Weight>
-HWY_INLINE float BlockWeights(const float* scores, float max, const Weight& weight) {
-  const FloatTag d;
-  const auto vmax = hn::Set(d, max);
-  auto sum = hn::Zero(d);
-  HWY_UNROLL(8)
-  for (int i = 0; i < kParts; ++i) {
-    const auto w = ExpNegative(hn::Sub(hn::Load(d, scores + i * kLanes), vmax));
-    weight(i, w);
-    sum = hn::Add(sum, w);
-  }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
 // What belongs to the queries of a tile is read and written as whole vectors.

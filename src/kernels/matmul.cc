@@ -85,10 +85,6 @@ void Reserve(Activations::Impl& a, int64_t n) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // Rounds row `i` of a.fine twice, the second time what the first left of it.
 void QuantizeLeft(Activations::Impl& a, int64_t i) {
   const QuantizedRows tile = a.quantized.Tile(a.rows + i, a.blocks);
@@ -125,7 +121,10 @@ void Activations::Set(const float* x, int64_t rows, int64_t cols, Compute mode, 
       row += n;
     }
   });
-  for (int64_t i = 0; i < lefts; ++i) QuantizeLeft(a, i);
+  for (int64_t i = 0; i < lefts; ++i) {
+    BALLAST_CHECK(fine[i] >= 0 && fine[i] < rows);
+    QuantizeLeft(a, i);
+  }
 }
 
 namespace {

@@ -5,9 +5,9 @@
 // stay where they are (mmap). kFast: weights are repacked once at load into panels for integer dot products,
 // and activations are quantised to int8 per block of 32 columns, with float accumulation across blocks.
 // Thread safety: Weights are const after Pack; Activations belong to one caller.
-// Invariants: 1. A row's result depends on that row and the weights only: not on how many rows come with it
-// nor on the thread count, bit for bit, in both modes. 2. Inputs hold no NaN; outputs are finite whenever the
-// exact product is.
+// Invariants: 1. A row's result depends on that row, its fineness and the weights only: not on how many rows
+// come with it nor on the thread count, bit for bit, in both modes. 2. Inputs hold no NaN; outputs are finite
+// whenever the exact product is.
 #ifndef BALLAST_KERNELS_MATMUL_H_
 #define BALLAST_KERNELS_MATMUL_H_
 
@@ -61,7 +61,7 @@ class Activations {
   Activations& operator=(Activations&&) noexcept;
   // x: (rows, cols) floats, contiguous; must stay valid while this is used. kFast quantises here, to 8 bits
   // of the largest value of a block, and rows named in `fine` to 16. Buffers grow to the largest batch seen
-  // and are reused.
+  // and are reused. REQUIRES: `fine` are distinct and below `rows`.
   void Set(const float* x, int64_t rows, int64_t cols, Compute mode, ThreadPool& pool,
            std::span<const int64_t> fine = {});
 

@@ -213,7 +213,7 @@ void Decoder::Forward(std::span<const Segment> segments, Workspace& ws, ThreadPo
   // away.
   ws.fine.clear();
   for (const Segment& s : segments) {
-    if (s.cache->position() == 0 && !s.tokens.empty()) ws.fine.push_back(ws.rows);
+    if (s.cache->live() == 0 && !s.tokens.empty()) ws.fine.push_back(ws.rows);
     ws.rows += static_cast<int64_t>(s.tokens.size());
   }
   Reserve(ws);
@@ -225,7 +225,7 @@ void Decoder::Forward(std::span<const Segment> segments, Workspace& ws, ThreadPo
     if (i + 1 == config_.layers) {
       outputs =
           KeepOutputs(segments, config_.embed, static_cast<int64_t>(config_.heads) * config_.head_dim, ws);
-      ws.fine.clear();
+      ws.fine.clear();  // rows are others now, and none of what follows makes keys
     }
     Residuals(layers_[static_cast<size_t>(i)], outputs, ws, pool);
   }

@@ -148,7 +148,7 @@ TEST(Probe, FastAgreesWithTheRecordedMap) {
   const nlohmann::json golden = ReadGolden("smollm2_stream_sink_map.json");
   const auto map = ProbeSmolLm2(Compute::kFast, StreamTokens(), golden["tokens"]);
   ASSERT_TRUE(map.ok()) << map.status().message();
-  EXPECT_LE(WorstDifference(*map, golden["mass"]), 0.01);
+  EXPECT_LE(WorstDifference(*map, golden["mass"]), 0.006);  // 0.01 with 8 bits of the first token
   EXPECT_EQ(map->verdict, SinkVerdict::kVulnerable);
 }
 
@@ -169,7 +169,7 @@ TEST(Probe, AgreesWithTheReferenceMapOfANovel) {
   const std::vector<Token> tokens = testing::ReadJson(shared + "smollm2_novel.json")["tokens"];
   const auto map = ProbeSmolLm2(Compute::kFast, tokens, 1024);
   ASSERT_TRUE(map.ok()) << map.status().message();
-  EXPECT_LE(WorstDifference(*map, testing::ReadJson(shared + "smollm2_sink_map.json")["mass"]), 0.01);
+  EXPECT_LE(WorstDifference(*map, testing::ReadJson(shared + "smollm2_sink_map.json")["mass"]), 0.006);
 }
 
 }  // namespace

@@ -315,13 +315,14 @@ TEST_P(MatMulOnEveryIsa, RowsAloneEqualRowsInAnyBatchBitForBit) {
   }
 }
 
-// Rows with 16 bits of activations are as close to the exact product as float is, alone and in any batch; the
-// others do not notice.
+// Rows with 16 bits of activations are far closer to the exact product than with 8 (1e-3), and the same in
+// any batch; the others do not notice.
 TEST_P(MatMulOnEveryIsa, FineRowsAreExactAndOthersAsBefore) {
   for (DType type : {DType::kQ4_1, DType::kQ8_0, DType::kQ6_K}) {
     const Matrix m = RandomMatrix(type, 35, 1024, 41);
     const auto [weights, parts] = AsMultiplied(m, Compute::kFast);
     const Weights w = Weights::Pack(m.view(), Compute::kFast, one_);
+    std::vector<float> alone;
     for (int64_t rows : {int64_t{1}, int64_t{11}, int64_t{GetParam() == "scalar" ? 20 : 270}}) {
       const std::vector<float> x = RandomRows(rows, m.cols, 42);
       const std::vector<float> plain = Product(m, x, Compute::kFast, one_);
@@ -331,6 +332,8 @@ TEST_P(MatMulOnEveryIsa, FineRowsAreExactAndOthersAsBefore) {
       a.Set(x.data(), rows, m.cols, Compute::kFast, three_, fine);
       std::vector<float> y(plain.size(), NAN);
       MatMul(w, a, y.data(), m.rows, three_);
+      if (rows == 1) alone = y;
+      ASSERT_TRUE(std::equal(alone.begin(), alone.end(), y.begin()));
       for (size_t i = 0; i < y.size(); ++i) {
         const int64_t row = static_cast<int64_t>(i) / m.rows, o = static_cast<int64_t>(i) % m.rows;
         if (std::find(fine.begin(), fine.end(), row) == fine.end()) {
@@ -344,7 +347,7 @@ TEST_P(MatMulOnEveryIsa, FineRowsAreExactAndOthersAsBefore) {
           want += v * weights[at];
           size += std::abs(v) * parts[at];
         }
-        ASSERT_NEAR(y[i], want, 1e-4 * size) << Info(type).name << " row " << row << " output " << o;
+        ASSERT_NEAR(y[i], want, 5e-5 * size) << Info(type).name << " row " << row << " output " << o;
       }
     }
   }
