@@ -93,7 +93,7 @@ std::string Styled(bool colour, std::string_view style, std::string text) {
 }
 
 EvalProgress::EvalProgress(std::string label, bool verbose)
-    : label_(std::move(label)), verbose_(verbose), begin_(Clock::now()), last_(begin_), bar_(label_) {}
+    : label_(std::move(label)), verbose_(verbose), bar_(label_) {}
 
 bool EvalProgress::operator()(int64_t done, int64_t total) {
   bar_.Update(static_cast<double>(done) / static_cast<double>(total));

@@ -46,9 +46,9 @@ class EvalProgress {
   using Clock = std::chrono::steady_clock;
   std::string label_;
   bool verbose_;
-  int64_t first_ = -1;  // done at the first call: what a checkpoint held does not count as speed
-  Clock::time_point begin_;
-  Clock::time_point last_;
+  int64_t first_ = -1;         // done at the first call: what a checkpoint held does not count as speed
+  Clock::time_point begin_{};  // of the first call
+  Clock::time_point last_{};
   Progress bar_;
 };
 

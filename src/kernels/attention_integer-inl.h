@@ -485,26 +485,6 @@ HWY_INLINE void SetScales(const float* ks, const float* vs, float scale, Block& 
   }
 }
 
-// What all rows of an item see: keys from `start` (of windows) to `position`.
-struct RowRange {
-  int64_t start = std::numeric_limits<int64_t>::min();
-  int64_t position = std::numeric_limits<int64_t>::max();
-
-  bool SeeAll(const KvSpan& span, const KeyBlock& keys) const {
-    const int64_t first = span.first_position + keys.begin;
-    return position >= first + kBlockKeys - 1 && (span.pinned || start <= first);
-  }
-};
-
-RowRange RangeOf(const Item& item) {
-  RowRange range;
-  for (int64_t row = item.row_begin; row < item.row_begin + item.queries / item.group; ++row) {
-    range.start = std::max(range.start, item.q->start[row]);
-    range.position = std::min(range.position, item.q->position[row]);
-  }
-  return range;
-}
-
 void RunInteger(const Item& item) {
   ClearState(item);
   const int64_t dim = item.shape->head_dim;
@@ -524,13 +504,13 @@ void RunInteger(const Item& item) {
   block.queries = {factors, query_bytes, query_bias};
   block.query_scale = query_scale;
   std::fill(block.sums, block.sums + kMaxTile * kBlockKeys, 0);  // columns past a short block stay finite
-  const RowRange rows = RangeOf(item);
+  const Item::Seen seen = item.SeenByAll();
   int64_t quantised = -1;  // which of the two rotations `factors` holds
   for (const KeyBlock& keys : item.blocks) {
     const KvSpan& span = item.spans[keys.span];
     block.keys = &keys;
     block.pinned = span.pinned;
-    block.whole = item.plain() && keys.lo == 0 && keys.hi == kBlockKeys && rows.SeeAll(span, keys);
+    block.whole = item.plain() && keys.lo == 0 && keys.hi == kBlockKeys && item.AllSee(keys, seen);
     if (quantised != block.pinned) {
       for (int64_t j = 0; j < item.queries; ++j) {
         const RoundedQuery query = QuantiseQuery(item.Query(block.pinned, j), dim, factors + j * query_bytes);

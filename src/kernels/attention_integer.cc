@@ -8,7 +8,6 @@
 // (pmaddwd), and weights have 15 bits. The sums are exact integers.
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 #include <utility>
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "kernels/attention.h"
@@ -79,6 +80,25 @@ struct Item {
     };
     *hi = in_block(q->position[row] - first + 1);
     *lo = span.pinned ? block.lo : in_block(q->start[row] - first);
+  }
+  // What every row sees: keys from `start` (of windows) to `position`.
+  struct Seen {
+    int64_t start = std::numeric_limits<int64_t>::min();
+    int64_t position = std::numeric_limits<int64_t>::max();
+  };
+  Seen SeenByAll() const {
+    Seen seen;
+    for (int64_t row = row_begin; row < row_begin + queries / group; ++row) {
+      seen.start = std::max(seen.start, q->start[row]);
+      seen.position = std::min(seen.position, q->position[row]);
+    }
+    return seen;
+  }
+  // Whether every row sees all of `block`; the rule of Visible.
+  bool AllSee(const KeyBlock& block, const Seen& seen) const {
+    const KvSpan& span = spans[block.span];
+    const int64_t first = span.first_position + block.begin;
+    return seen.position - first + 1 >= block.hi && (span.pinned || seen.start - first <= block.lo);
   }
 };
 
