@@ -54,6 +54,35 @@ ApiError OutOfMemory() {
   return error;
 }
 
+ApiError TooSlow(std::string_view part, milliseconds limit) {
+  return HttpError(
+      408, fmt::format("request {}: expected within {} ms, found only part of it", part, limit.count()),
+      "request_timeout");
+}
+
+// Ends reads that take too long. The stream's own timer would close the socket, and nobody be told why.
+class ReadDeadline {
+ public:
+  explicit ReadDeadline(beast::tcp_stream& stream) : stream_(stream), timer_(stream.get_executor()) {
+    stream_.expires_never();
+  }
+  void At(steady_clock::time_point time) {
+    timer_.expires_at(time);
+    timer_.async_wait([this, alive = std::weak_ptr<bool>(passed_)](beast::error_code ec) {
+      const std::shared_ptr<bool> passed = alive.lock();  // else this object is gone
+      if (ec || !passed) return;
+      *passed = true;
+      stream_.cancel();
+    });
+  }
+  bool passed() const { return *passed_; }
+
+ private:
+  beast::tcp_stream& stream_;
+  asio::steady_timer timer_;
+  const std::shared_ptr<bool> passed_ = std::make_shared<bool>(false);
+};
+
 bool IsContinue(std::string_view expect) {
   return beast::iequals(beast::string_view(expect.data(), expect.size()), "100-continue");
 }
@@ -152,10 +181,19 @@ asio::awaitable<bool> Connection::ServeOne() {
   Parser parser;
   parser.header_limit(static_cast<uint32_t>(core_.options.max_header_bytes));
   parser.body_limit(std::numeric_limits<uint64_t>::max());  // checked when the header is known
-  stream_.expires_after(core_.options.header_timeout);
   beast::error_code ec;
-  co_await http::async_read_header(stream_, buffer_, parser, Token(ec));
+  bool late = false;
+  {
+    ReadDeadline deadline(stream_);
+    deadline.At(steady_clock::now() + core_.options.header_timeout);
+    co_await http::async_read_header(stream_, buffer_, parser, Token(ec));
+    late = ec && deadline.passed();
+  }
   Exchange exchange;
+  if (late && !gone_) {
+    co_await Refuse(exchange, TooSlow("header", core_.options.header_timeout));
+    co_return false;
+  }
   if (ec) {
     const beast::flat_buffer::const_buffers_type read = buffer_.data();
     const std::string_view header(static_cast<const char*>(read.data()), read.size());
@@ -231,14 +269,17 @@ asio::awaitable<std::optional<ApiError>> Connection::ReadBody(Parser& parser) {
   parser.body_limit(core_.options.max_body_bytes);
   const steady_clock::time_point began = steady_clock::now();
   size_t received = 0;
+  ReadDeadline deadline(stream_);
   while (!parser.is_done()) {
-    stream_.expires_at(began + core_.options.body_timeout + milliseconds(1000 * received / kBytesPerSecond));
+    const milliseconds limit = core_.options.body_timeout + milliseconds(1000 * received / kBytesPerSecond);
+    deadline.At(began + limit);
     beast::error_code ec;
     received += co_await http::async_read_some(stream_, buffer_, parser, Token(ec));
     if (ec == http::error::body_limit || ec == http::error::buffer_overflow) {
       co_return TooLarge(core_.options.max_body_bytes);
     }
     if (!ec) continue;
+    if (deadline.passed() && !gone_) co_return TooSlow("body", limit);
     const std::optional<ApiError> error = ParseError(ec, "", core_.options);
     gone_ = !error.has_value();
     co_return error;

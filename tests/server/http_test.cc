@@ -154,7 +154,7 @@ TEST_F(HttpTest, WhatTwoParsersCouldReadDifferentlyIsRefused) {
   EXPECT_EQ(Raw("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"), 200);
 }
 
-TEST_F(HttpTest, SlowSendersAreClosed) {
+TEST_F(HttpTest, SlowSendersAreToldAndClosed) {
   options.header_timeout = milliseconds(300);
   options.body_timeout = milliseconds(300);
   options.idle_timeout = milliseconds(500);
@@ -163,10 +163,14 @@ TEST_F(HttpTest, SlowSendersAreClosed) {
   header.Send("GET /health HTT");
   body.Send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{");
   std::this_thread::sleep_for(milliseconds(200));
-  header.Send("P");  // a byte now and then does not help
-  EXPECT_TRUE(silent.Closed(5000));
-  EXPECT_TRUE(header.Closed(5000));
-  EXPECT_TRUE(body.Closed(5000));
+  header.Send("P");                  // a byte now and then does not help
+  EXPECT_TRUE(silent.Closed(5000));  // nothing was asked
+  for (Client* slow : {&header, &body}) {
+    const Reply reply = slow->Read();
+    EXPECT_EQ(reply.status, 408);
+    EXPECT_EQ(reply.document()["error"]["code"], "request_timeout");
+    EXPECT_TRUE(slow->Closed(5000));
+  }
 }
 
 TEST_F(HttpTest, KeepAliveServesOnAndIdleConnectionsEnd) {
