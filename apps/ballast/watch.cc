@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <cmath>
+#include <tuple>
+
 #include "app.h"
 #include "engine/model_identity.h"
 #include "watcher.h"
@@ -29,8 +32,10 @@ Status CheckFlags(WatchFlags& flags) {
   BALLAST_RETURN_IF_ERROR(CheckCount("--max-lag", o.max_lag, 0, int64_t{1} << 40));
   BALLAST_RETURN_IF_ERROR(CheckCount("--warm-up", o.novelty.warm_up, 0, int64_t{1} << 40));
   BALLAST_RETURN_IF_ERROR(CheckCount("--explain-tokens", flags.explain_tokens, 1, 512));
-  if (!(o.save_every >= 0) || !(o.novelty.threshold > 0)) {
-    return Status::Expected(Code::kUsage, "--save-every and --threshold", "positive numbers", "others");
+  for (const auto& [flag, value, least] : {std::tuple{"--save-every", o.save_every, "at least 0"},
+                                           {"--threshold", o.novelty.threshold, "more than 0"}}) {
+    const bool good = std::isfinite(value) && (value > 0 || (value == 0 && flag[2] == 's'));
+    if (!good) return Status::Expected(Code::kUsage, flag, least, fmt::format("{}", value));
   }
   o.source.keep = static_cast<size_t>(flags.max_line);
   // A line that is still being written belongs to the run that sees its end.

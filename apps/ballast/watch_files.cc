@@ -19,6 +19,23 @@ Status Unwritable(const std::string& path) {
   return Status::Expected(Code::kInput, path, "a file that can be written", std::strerror(errno));
 }
 
+// Whether all that stands behind the mark are results of one watch, of lines that came after it. A last one
+// without its end was being written.
+bool AllOwn(std::string_view tail, int64_t lines) {
+  for (size_t begin = 0; begin < tail.size();) {
+    const size_t end = tail.find('\n', begin);
+    if (end == std::string_view::npos) return tail[begin] == '{';
+    const nlohmann::json result = nlohmann::json::parse(tail.substr(begin, end - begin), nullptr, false);
+    begin = end + 1;
+    if (!result.is_object()) return false;
+    const auto line = result.find("line");
+    if (result.contains("event") && line == result.end()) continue;
+    if (line == result.end() || !line->is_number_integer() || line->get<int64_t>() <= lines) return false;
+    if (!result.contains("event")) lines = line->get<int64_t>();
+  }
+  return true;
+}
+
 }  // namespace
 
 WatchOutput::~WatchOutput() {
@@ -36,30 +53,47 @@ Status WatchOutput::Open(const std::string& path) {
   struct stat info {};
   if (fd_ < 0 || fstat(fd_, &info) != 0) return Unwritable(path);
   if (!S_ISREG(info.st_mode)) return Status();  // a terminal or a pipe: like stdout
+  if (flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return Status::Expected(Code::kInput, path, "results of this watch alone",
+                            "that another process writes them", "one --out FILE for each log");
+  }
   device_ = info.st_dev;
   inode_ = info.st_ino;
-  bytes_ = info.st_size;
   return Status();
 }
 
-Status WatchOutput::GoOnAt(uint64_t device, uint64_t inode, int64_t bytes, std::string* note) {
-  if (inode_ == 0 || inode == 0) return Status();
-  if (device != device_ || inode != inode_ || bytes > bytes_) {
+int64_t WatchOutput::bytes() const {
+  struct stat info {};
+  return inode_ != 0 && fstat(fd_, &info) == 0 ? info.st_size : 0;
+}
+
+Status WatchOutput::GoOnAt(const Mark& mark, std::string* note) {
+  if (inode_ == 0 || mark.inode == 0) return Status();
+  const int64_t found = bytes();
+  if (mark.device != device_ || mark.inode != inode_ || mark.bytes > found) {
     *note =
         fmt::format("{} is not the file that the last run wrote to: its end may repeat or lack lines", path_);
     return Status();
   }
-  if (ftruncate(fd_, bytes) != 0) return Unwritable(path_);
-  bytes_ = bytes;
+  if (mark.closed || mark.bytes == found) return Status();
+  BALLAST_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path_, Code::kInput));
+  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
+  const auto begin = std::min(file.bytes().size(), static_cast<size_t>(mark.bytes));
+  if (!AllOwn({text + begin, file.bytes().size() - begin}, mark.lines)) {
+    *note = fmt::format(
+        "{} has results of others behind those of the last run: nothing is cut off, and its end "
+        "may repeat lines",
+        path_);
+    return Status();
+  }
+  if (ftruncate(fd_, mark.bytes) != 0) return Unwritable(path_);
   return Status();
 }
 
 Status WatchOutput::Write(std::string_view lines) {
   const Status status = WriteAll(fd_, lines, path_);
   failed_ = failed_ || !status.ok();
-  BALLAST_RETURN_IF_ERROR(status);
-  bytes_ += static_cast<int64_t>(lines.size());
-  return Status();
+  return status;
 }
 
 Status WatchOutput::Sync() {

@@ -17,23 +17,30 @@ namespace ballast::app {
 class WatchOutput {
  public:
   ~WatchOutput();
-  // "": stdout. kInput when the file cannot be written.
+  // "": stdout. kInput when the file cannot be written, or another watch writes it.
   Status Open(const std::string& path);
-  // Goes on behind `bytes`: what an earlier run wrote after it saved its state is cut off. Another file, or
-  // one that has become shorter, is kept as it is, and `note` says so.
-  Status GoOnAt(uint64_t device, uint64_t inode, int64_t bytes, std::string* note);
+  // Where an earlier run left its results.
+  struct Mark {
+    uint64_t device = 0, inode = 0;  // 0: stdout
+    int64_t bytes = 0;               // length of the file when the state was saved
+    int64_t lines = 0;               // of the log, told by then
+    bool closed = false;             // that run ended there: it wrote nothing more
+  };
+  // Goes on behind the mark: what that run wrote after it saved its state is cut off. Nothing else ever is:
+  // another file, one that has become shorter, or one in which others wrote is kept, and `note` says what
+  // that means for its end.
+  Status GoOnAt(const Mark& mark, std::string* note);
   Status Write(std::string_view lines);
   Status Sync();                           // on the disk, or nothing to do
   bool failed() const { return failed_; }  // a write was not done whole
   uint64_t device() const { return device_; }
   uint64_t inode() const { return inode_; }
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const;  // length of the file
 
  private:
   int fd_ = -1;
   std::string path_;
   uint64_t device_ = 0, inode_ = 0;
-  int64_t bytes_ = 0;
   bool failed_ = false;
 };
 

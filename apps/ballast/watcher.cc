@@ -15,6 +15,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kBatchTokens = 512;  // fed at once, when so much is waiting
 constexpr int kReads = 16;             // of the input between two looks at signals, saves and metrics
+constexpr size_t kMostWaiting = size_t{1}
+                                << 16;  // lines of a pipe, with --max-lag: what they take, not their bytes
 constexpr auto kSkipTime = std::chrono::seconds(1);  // likewise, while lines are skipped
 constexpr int kPollMs = 100;                         // between looks at a file that does not grow
 constexpr int64_t kEpisode = 20;  // lines without an alarm after which one is explained again
@@ -32,11 +34,10 @@ Status Watcher::Open() {
   files_.image.reset();
   BALLAST_RETURN_IF_ERROR(OpenInput(resume));
   progress_.input = options_.paths.log;
-  if (!resume && !options_.paths.state.empty()) {
-    // Before the first result, so that a kill before the first save finds a length to cut back to.
-    dirty_ = true;
-    BALLAST_RETURN_IF_ERROR(SaveIfDue(true));
-  }
+  // Before the first result, so that a kill before the first save finds a length to cut back to.
+  progress_.out_closed = false;
+  dirty_ = true;
+  BALLAST_RETURN_IF_ERROR(SaveIfDue(true));
   if (options_.explain_tokens > 0) {
     BALLAST_ASSIGN_OR_RETURN(explainer_, WatchExplainer::Create(loaded_, options_.explain_tokens));
   }
@@ -51,8 +52,9 @@ Status Watcher::Restore(const std::string& image) {
                             "that of " + progress_.input, "one --state FILE for each log");
   }
   std::string note;
-  BALLAST_RETURN_IF_ERROR(
-      files_.output.GoOnAt(progress_.out_device, progress_.out_inode, progress_.out_bytes, &note));
+  BALLAST_RETURN_IF_ERROR(files_.output.GoOnAt(
+      {progress_.out_device, progress_.out_inode, progress_.out_bytes, progress_.lines, progress_.out_closed},
+      &note));
   if (!note.empty()) Warn(note);
   Note(fmt::format("[goes on after line {} of {}]", progress_.lines, paths.log));
   return Status();
@@ -91,8 +93,10 @@ Status Watcher::Run() {
     pending_ = Line(Json{{"event", "stopped"}, {"unscored_bytes", source_->Held()}});
     if (Status written = files_.output.Write(std::exchange(pending_, "")); !written.ok()) return written;
   }
+  progress_.out_closed = true;
+  dirty_ = true;
   if (Status saved = SaveIfDue(true); !saved.ok()) return saved;
-  if (Status measured = WriteMetrics(true); !measured.ok()) return measured;
+  WriteMetrics(true);
   return status;
 }
 
@@ -109,7 +113,7 @@ Status Watcher::Loop() {
     }
     if (!busy && source_->ended()) return Status();
     BALLAST_RETURN_IF_ERROR(SaveIfDue(false));
-    BALLAST_RETURN_IF_ERROR(WriteMetrics(false));
+    WriteMetrics(false);
     if (!busy) Wait();
   }
 }
@@ -137,19 +141,23 @@ Result<bool> Watcher::Gather() {
   return true;
 }
 
-// By rule: when more than --max-lag bytes wait, the oldest whole lines go unread until no more do. True: that
-// took so long that it goes on after a look at what else is due.
+// By rule: when more than --max-lag bytes wait, or more lines than memory is for, the oldest whole lines go
+// unread until no more do. True: that took so long that it goes on after a look at what else is due.
 Result<bool> Watcher::Shed() {
   if (options_.max_lag == 0) return false;
   const Clock::time_point end = Clock::now() + kSkipTime;
   const auto go_on = [end] { return !Interrupted() && Clock::now() < end; };
   // A pipe shows what it holds only when it is read.
-  while (source_->descriptor() >= 0 && source_->Held() <= options_.max_lag && go_on()) {
+  const auto within = [this] {
+    return source_->Held() <= options_.max_lag && source_->queued_lines() <= kMostWaiting;
+  };
+  while (source_->descriptor() >= 0 && within() && go_on()) {
     BALLAST_ASSIGN_OR_RETURN(const bool more, source_->Fill());
     if (!more) break;
   }
-  if (source_->Lag() <= options_.max_lag) return false;
-  BALLAST_ASSIGN_OR_RETURN(const LogSource::Skipped skipped, source_->SkipTo(options_.max_lag, go_on));
+  if (source_->Lag() <= options_.max_lag && source_->queued_lines() <= kMostWaiting) return false;
+  BALLAST_ASSIGN_OR_RETURN(const LogSource::Skipped skipped,
+                           source_->SkipTo(options_.max_lag, kMostWaiting, go_on));
   if (skipped.lines == 0) return skipped.stopped;
   ReportEvents(skipped.events, skipped.from);
   pending_ += Line(Json{{"event", "skipped"},
@@ -244,9 +252,10 @@ Status Watcher::SaveIfDue(bool now) {
   return Status();
 }
 
-Status Watcher::WriteMetrics(bool now) {
+// Figures that cannot be written do not end the reading of the log.
+void Watcher::WriteMetrics(bool now) {
   const Clock::time_point time = Clock::now();
-  if (options_.paths.metrics.empty() || (!now && time - measured_ < std::chrono::seconds(1))) return Status();
+  if (options_.paths.metrics.empty() || (!now && time - measured_ < std::chrono::seconds(1))) return;
   measured_ = time;
   std::string text;
   const auto add = [&text](const char* name, const char* type, const char* help, int64_t value) {
@@ -260,9 +269,11 @@ Status Watcher::WriteMetrics(bool now) {
   add("input_dropped_bytes_total", "counter", "Their bytes.", progress_.skipped_bytes);
   add("watch_alarms_total", "counter", "Lines that were alarms.", progress_.alarms);
   add("stream_position_tokens", "gauge", "Tokens the model has read.", stream_.position());
-  if (text == metrics_text_) return Status();
-  metrics_text_ = text;
-  return WriteFileAtomically(options_.paths.metrics, text);
+  if (text == metrics_text_) return;
+  const Status written = WriteFileAtomically(options_.paths.metrics, text);
+  if (written.ok()) metrics_text_ = text;
+  if (!written.ok() && metrics_ok_) Warn("--metrics: " + written.message());
+  metrics_ok_ = written.ok();
 }
 
 }  // namespace ballast::app

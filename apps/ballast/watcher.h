@@ -58,7 +58,7 @@ class Watcher {
   Status Report(const LogLine& line, const LineSurprise& surprise, int64_t lag);
   void ReportEvents(const std::vector<LogEvent>& events, int64_t offset);
   Status SaveIfDue(bool now);
-  Status WriteMetrics(bool now);
+  void WriteMetrics(bool now);
   void Wait();
 
   WatchOptions options_;
@@ -79,6 +79,7 @@ class Watcher {
   Clock::time_point saved_ = Clock::now();
   Clock::time_point measured_{};
   std::string metrics_text_;
+  bool metrics_ok_ = true;  // the last ones could be written
   int input_fd_ = -1;
 };
 

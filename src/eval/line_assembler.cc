@@ -35,6 +35,13 @@ void LineAssembler::Finish() {
   if (length_ > 0) Emit(0);
 }
 
+LogLine LineAssembler::Pop() {
+  LogLine line = std::move(lines_.front());
+  lines_.pop_front();
+  queued_ -= line.bytes;
+  return line;
+}
+
 void LineAssembler::Take(std::string_view bytes) {
   if (head_.size() < keep_) head_ += bytes.substr(0, keep_ - head_.size());
   length_ += static_cast<int64_t>(bytes.size());
@@ -57,6 +64,7 @@ void LineAssembler::Emit(int64_t end_bytes) {
   line.text = std::move(head_);
   line.text.resize(std::min(text, line.text.size()));
   line.after = place();
+  queued_ += line.bytes;
   lines_.push_back(std::move(line));
   head_.clear();
   length_ = 0;

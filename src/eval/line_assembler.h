@@ -29,6 +29,7 @@ struct LogPlace {
   uint64_t device = 0, inode = 0;  // 0: a pipe
   int64_t offset = 0;
   Fingerprint before;
+  int64_t modified = 0;  // nanoseconds: when the file was written last, as it was read; 0: unknown
 };
 
 // What happened to the input before a line.
@@ -58,15 +59,19 @@ class LineAssembler {
     device_ = device;
     inode_ = inode;
   }
+  // The next bytes were there when the file had this time.
+  void SetModified(int64_t nanoseconds) { modified_ = nanoseconds; }
   void Push(std::string_view bytes);
   // The unfinished line is all there will be of it.
   void Finish();
 
-  std::deque<LogLine>& lines() { return lines_; }
   const std::deque<LogLine>& lines() const { return lines_; }
+  LogLine& line(size_t i) { return lines_[i]; }
+  LogLine Pop();                              // REQUIRES: lines() is not empty
+  int64_t queued() const { return queued_; }  // bytes of lines()
   int64_t offset() const { return offset_; }  // of the next byte
   int64_t unfinished() const { return length_; }
-  LogPlace place() const { return {device_, inode_, offset_, FingerprintOf(tail_)}; }
+  LogPlace place() const { return {device_, inode_, offset_, FingerprintOf(tail_), modified_}; }
 
  private:
   void Take(std::string_view bytes);
@@ -74,9 +79,11 @@ class LineAssembler {
 
   size_t keep_;
   std::deque<LogLine> lines_;
+  int64_t queued_ = 0;
   std::string head_;    // the first `keep` bytes of the unfinished line
   int64_t length_ = 0;  // of the unfinished line so far
   uint64_t device_ = 0, inode_ = 0;
+  int64_t modified_ = 0;
   int64_t offset_ = 0;
   std::string tail_;  // the last bytes before offset_
   char last_ = 0;     // the newest byte of the unfinished line

@@ -1,16 +1,15 @@
 // The lines of a file that is followed by its name.
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <utility>
 
+#include "eval/log_family.h"
 #include "eval/log_source.h"
 
 namespace ballast {
@@ -41,7 +40,10 @@ struct Opened {
   int fd = -1;
   uint64_t device = 0, inode = 0;
   int64_t size = 0;
+  int64_t modified = 0;  // nanoseconds
 };
+
+int64_t Nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
 
 // fd -1 with errno set when there is no readable regular file.
 Opened OpenRegular(const std::string& path) {
@@ -59,65 +61,21 @@ Opened OpenRegular(const std::string& path) {
   file.device = info.st_dev;
   file.inode = info.st_ino;
   file.size = info.st_size;
+  file.modified = Nanoseconds(info.st_mtim);
   return file;
 }
 
-// A log and what rotation has made of it, in its folder.
-class Family {
- public:
-  explicit Family(const std::string& path) : path_(path) {
-    const size_t slash = path.rfind('/');
-    folder_ = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-    name_ = slash == std::string::npos ? path : path.substr(slash + 1);
-  }
-
-  // NAME, NAME.1, NAME-20261130, ...: not those that are compressed.
-  std::vector<std::string> Members() const {
-    std::vector<std::string> members;
-    DIR* list = opendir(folder_.c_str());
-    if (list == nullptr) return members;
-    while (const dirent* entry = readdir(list)) {
-      const std::string name = entry->d_name;
-      if (name != name_ && name.rfind(name_ + ".", 0) != 0 && name.rfind(name_ + "-", 0) != 0) continue;
-      const auto packed = [&](const char* ending) { return name.ends_with(ending); };
-      if (packed(".gz") || packed(".xz") || packed(".bz2") || packed(".zst")) continue;
-      members.push_back(Path(name));
-    }
-    closedir(list);
-    std::sort(members.begin(), members.end());
-    return members;
-  }
-
-  // The member that is this file.
-  std::optional<std::string> NameOf(uint64_t device, uint64_t inode) const {
-    for (const std::string& member : Members()) {
-      struct stat info {};
-      if (stat(member.c_str(), &info) == 0 && info.st_dev == device && info.st_ino == inode) return member;
-    }
-    return std::nullopt;
-  }
-
-  // What was written after `member`: of NAME.3 NAME.2, NAME.1 and NAME, as far as they are there; else NAME.
-  std::vector<std::string> After(const std::string& member) const {
-    std::vector<std::string> later;
-    const std::string ending = member.size() > path_.size() ? member.substr(path_.size()) : "";
-    int number = 0;
-    if (ending.size() > 1 && ending[0] == '.') {
-      const auto [end, error] = std::from_chars(ending.data() + 1, ending.data() + ending.size(), number);
-      if (error != std::errc() || end != ending.data() + ending.size()) number = 0;
-    }
-    for (int n = number - 1; n > 0; --n) {
-      const std::string name = path_ + "." + std::to_string(n);
-      if (access(name.c_str(), R_OK) == 0) later.push_back(name);
-    }
-    later.push_back(path_);
-    return later;
-  }
-
- private:
-  std::string Path(const std::string& name) const { return folder_ == "." ? name : folder_ + name; }
-  std::string path_, folder_, name_;
-};
+// The beginning of a file: what is appended does not change it, and a new file that got the inode of one that
+// was deleted does not have it.
+std::optional<Fingerprint> HeadOf(const std::string& path, int64_t size) {
+  const Opened file = OpenRegular(path);
+  if (file.fd < 0) return std::nullopt;
+  const int64_t n = std::min({size, file.size, Fingerprint::kBytes});
+  const std::optional<std::string> bytes = BytesBefore(file.fd, n);
+  close(file.fd);
+  if (!bytes) return std::nullopt;
+  return FingerprintOf(*bytes);
+}
 
 class FileSource final : public LogSource {
  public:
@@ -150,7 +108,10 @@ class FileSource final : public LogSource {
       return Status::Expected(Code::kInput, path_, "readable lines", std::strerror(errno));
     }
     // Asked after the read: bytes that came from a file that was emptied before it are not taken.
-    if (Size() < offset + n || !Holds(file_.fd, assembler_.place())) return Truncated();
+    struct stat info {};
+    if (fstat(file_.fd, &info) != 0) info.st_size = 0;
+    assembler_.SetModified(Nanoseconds(info.st_mtim));
+    if (info.st_size < offset + n || !Holds(file_.fd, assembler_.place())) return Truncated();
     if (n == 0) return AtEnd();
     end_since_.reset();
     Push({buffer_.data(), static_cast<size_t>(n)});
@@ -160,10 +121,7 @@ class FileSource final : public LogSource {
   int64_t Lag() const override {
     if (file_.fd < 0) return Held();
     int64_t lag = Held() + std::max<int64_t>(0, Size() - assembler_.offset());
-    for (const std::string& later : Later()) {
-      struct stat info {};
-      if (stat(later.c_str(), &info) == 0) lag += info.st_size;
-    }
+    for (const LogMember& later : Later()) lag += later.size;
     return lag;
   }
 
@@ -182,35 +140,100 @@ class FileSource final : public LogSource {
       return Status();
     }
     if (resume && resume->offset > 0) {
-      events_.push_back(
-          {"gap", "the file that was read before is not there any more: what it got since is lost"});
+      events_.push_back({"gap",
+                         "the file that was read before is not there any more, or was emptied: what it got "
+                         "since is lost, and so are files that were rotated away after it"});
+    }
+    if (resume && resume->modified > 0 && StartBehind(*resume)) {
+      if (file.fd >= 0) close(file.fd);
+      return Status();
     }
     if (file.fd >= 0) Use(file, options_.from_end && !resume ? EndOf(file) : 0);
     return Status();
+  }
+  // At the beginning of the oldest generation that was written after the lost place was.
+  bool StartBehind(const LogPlace& place) {
+    for (const LogMember& member : family_.Members()) {
+      if (!IsGeneration(member) || member.modified <= place.modified) continue;
+      const Opened file = OpenRegular(member.path);
+      if (file.fd < 0) continue;
+      Use(file, 0);
+      events_.push_back({"resumed", "in " + member.path});
+      return true;
+    }
+    return false;
+  }
+  static bool IsGeneration(const LogMember& member) {
+    return member.kind == LogMember::Kind::kNumber || member.kind == LogMember::Kind::kTime;
   }
   int64_t Size() const {
     struct stat info {};
     return fstat(file_.fd, &info) == 0 ? info.st_size : 0;
   }
-  // The files that come after the open one; empty while it is the one that is written.
-  std::vector<std::string> Later() const {
-    struct stat info {};
-    if (stat(path_.c_str(), &info) != 0) return {};
-    if (info.st_dev == file_.device && info.st_ino == file_.inode) return {};
-    return family_.After(family_.NameOf(file_.device, file_.inode).value_or(path_));
+  static bool Same(const LogMember& member, uint64_t device, uint64_t inode) {
+    return member.device == device && member.inode == inode;
   }
-  // Behind the last whole line.
+  // The files that come after the open one; empty while it is the one that is written. `vanished`: it is not
+  // in the folder any more, and what came after it is guessed: all that was not there when it was opened.
+  std::vector<LogMember> Later(bool* vanished = nullptr) const {
+    struct stat info {};
+    if (stat(path_.c_str(), &info) == 0 && info.st_dev == file_.device && info.st_ino == file_.inode)
+      return {};
+    std::vector<LogMember> members = family_.Members();
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (Same(members[i], file_.device, file_.inode)) return LogFamily::After(members, i);
+    }
+    std::erase_if(members, [this](const LogMember& m) {
+      return m.kind != LogMember::Kind::kLog && (!IsGeneration(m) || WasThere(m));
+    });
+    if (vanished != nullptr) *vanished = true;
+    return members;
+  }
+  bool WasThere(const LogMember& member) const {
+    return std::any_of(older_.begin(), older_.end(), [&](const Older& older) {
+      if (!Same(member, older.device, older.inode) || member.size < older.head.bytes) return false;
+      const std::optional<Fingerprint> head = HeadOf(member.path, older.head.bytes);
+      return head && *head == older.head;
+    });
+  }
+  // Notes what was written before the open file, so that it is not read once that has gone.
+  void RememberOlder() {
+    const std::vector<LogMember> members = family_.Members();
+    size_t self = 0;
+    while (self < members.size() && !Same(members[self], file_.device, file_.inode)) ++self;
+    if (self == members.size()) return;
+    older_.clear();
+    const std::vector<LogMember> later = LogFamily::After(members, self);
+    for (const LogMember& member : members) {
+      const bool newer = std::any_of(later.begin(), later.end(), [&](const LogMember& l) {
+        return Same(l, member.device, member.inode);
+      });
+      if (newer || Same(member, file_.device, file_.inode) || member.size == 0) continue;
+      const std::optional<Fingerprint> head = HeadOf(member.path, member.size);
+      if (head) older_.push_back({member.device, member.inode, *head});
+    }
+  }
+  // Behind the last whole line; 0 when there is none.
   static int64_t EndOf(const Opened& file) {
-    const std::string bytes = BytesBefore(file.fd, file.size).value_or("");
-    const size_t newline = bytes.rfind('\n');
-    return newline == std::string::npos ? file.size
-                                        : file.size - static_cast<int64_t>(bytes.size() - newline - 1);
+    std::vector<char> piece(kReadBytes);
+    for (int64_t end = file.size; end > 0;) {
+      const int64_t begin = std::max<int64_t>(0, end - static_cast<int64_t>(piece.size()));
+      const ssize_t n = pread(file.fd, piece.data(), static_cast<size_t>(end - begin), begin);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return file.size;
+      const size_t newline = std::string_view(piece.data(), static_cast<size_t>(n)).rfind('\n');
+      if (newline != std::string_view::npos) return begin + static_cast<int64_t>(newline) + 1;
+      end = begin;
+    }
+    return 0;
   }
   void Switch(const Opened& file) {
     if (file_.fd >= 0) close(file_.fd);
     file_ = file;
     assembler_.SetFile(file.device, file.inode);
+    assembler_.SetModified(file.modified);
     end_since_.reset();
+    RememberOlder();
   }
   void Use(const Opened& file, int64_t offset) {
     Switch(file);
@@ -218,19 +241,17 @@ class FileSource final : public LogSource {
   }
 
   bool Resume(const LogPlace& place) {
-    std::vector<std::string> members = family_.Members();
+    std::vector<LogMember> members = family_.Members();
     // First the file that it was, by its inode; then one that holds the same bytes.
-    std::stable_partition(members.begin(), members.end(), [&](const std::string& member) {
-      struct stat info {};
-      return stat(member.c_str(), &info) == 0 && info.st_dev == place.device && info.st_ino == place.inode;
-    });
-    for (const std::string& member : members) {
-      const Opened file = OpenRegular(member);
+    std::stable_partition(members.begin(), members.end(),
+                          [&](const LogMember& m) { return Same(m, place.device, place.inode); });
+    for (const LogMember& member : members) {
+      const Opened file = OpenRegular(member.path);
       if (file.fd < 0) continue;
       const bool same_file = file.device == place.device && file.inode == place.inode;
       if ((place.offset > 0 || same_file) && Holds(file.fd, place)) {
         Use(file, place.offset);
-        if (member != path_) events_.push_back({"resumed", "in " + member});
+        if (member.kind != LogMember::Kind::kLog) events_.push_back({"resumed", "in " + member.path});
         return true;
       }
       close(file.fd);
@@ -244,7 +265,8 @@ class FileSource final : public LogSource {
   }
 
   Result<bool> AtEnd() {
-    const std::vector<std::string> later = Later();
+    bool vanished = false;
+    const std::vector<LogMember> later = Later(&vanished);
     if (later.empty()) {
       end_since_.reset();
       if (!options_.once) return false;
@@ -255,23 +277,35 @@ class FileSource final : public LogSource {
     const Clock::time_point now = Clock::now();
     if (!end_since_) end_since_ = now;
     if (!options_.once && now - *end_since_ < std::chrono::milliseconds(options_.grace_ms)) return false;
-    const Opened next = OpenRegular(later.front());
-    if (next.fd < 0) return false;  // it has just been moved again: look once more
+    const LogMember& next = later.front();
+    const Opened file = OpenRegular(next.path);
+    if (file.fd < 0) return false;  // it has just been moved again: look once more
+    // Names move from file to file: only what was still next when it was open is.
+    const std::vector<LogMember> again = Later();
+    if (again.empty() || !Same(again.front(), file.device, file.inode)) {
+      close(file.fd);
+      return false;
+    }
     Finish();
-    Use(next, 0);
-    events_.push_back({"rotated", "to " + later.front()});
+    if (vanished && (older_.size() > 0 || later.size() > 1)) {
+      events_.push_back({"gap",
+                         "the file that was read has gone from its folder; files that were rotated after "
+                         "it may have gone too"});
+    }
+    Use(file, 0);
+    events_.push_back({"rotated", "to " + next.path});
     return true;
   }
 
   // The open file no longer holds what was read from it.
   Result<bool> Truncated() {
     const LogPlace place = assembler_.place();
-    for (const std::string& member : family_.Members()) {
-      const Opened copy = OpenRegular(member);
+    for (const LogMember& member : family_.Members()) {
+      const Opened copy = OpenRegular(member.path);
       if (copy.fd < 0) continue;
       const bool other = copy.device != file_.device || copy.inode != file_.inode;
       if (other && copy.size >= place.offset && Holds(copy.fd, place)) {
-        events_.push_back({"truncated", "the rest is read from " + member});
+        events_.push_back({"truncated", "the rest is read from " + member.path});
         Switch(copy);
         return true;
       }
@@ -279,15 +313,21 @@ class FileSource final : public LogSource {
     }
     Finish();
     assembler_.StartAt(0, "");
+    RememberOlder();  // copies that were made of it, too
     events_.push_back({"truncated", "what was not read before is lost, if there was anything"});
     return true;
   }
 
   std::string path_;
   LogSourceOptions options_;
-  Family family_;
+  LogFamily family_;
   std::vector<char> buffer_;
   Opened file_;
+  struct Older {
+    uint64_t device, inode;
+    Fingerprint head;
+  };
+  std::vector<Older> older_;                    // generations that were there when file_ was opened
   std::optional<Clock::time_point> end_since_;  // the end of a rotated file was seen first
 };
 

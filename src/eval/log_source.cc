@@ -54,33 +54,26 @@ class PipeSource final : public LogSource {
 void LogSource::Push(std::string_view bytes) {
   const size_t first = assembler_.lines().size();
   assembler_.Push(bytes);
-  if (assembler_.lines().size() > first) assembler_.lines()[first].events = std::exchange(events_, {});
+  if (assembler_.lines().size() > first) assembler_.line(first).events = std::exchange(events_, {});
 }
 
 void LogSource::Finish() {
   const size_t first = assembler_.lines().size();
   assembler_.Finish();
-  if (assembler_.lines().size() > first) assembler_.lines()[first].events = std::exchange(events_, {});
+  if (assembler_.lines().size() > first) assembler_.line(first).events = std::exchange(events_, {});
 }
 
-int64_t LogSource::Held() const { return Queued() + assembler_.unfinished(); }
-
-int64_t LogSource::Queued() const {
-  int64_t bytes = 0;
-  for (const LogLine& line : assembler_.lines()) bytes += line.bytes;
-  return bytes;
-}
+int64_t LogSource::Held() const { return assembler_.queued() + assembler_.unfinished(); }
 
 LogLine LogSource::Take() {
-  LogLine line = std::move(assembler_.lines().front());
-  assembler_.lines().pop_front();
+  LogLine line = assembler_.Pop();
   place_ = line.after;
   return line;
 }
 
-Result<LogSource::Skipped> LogSource::SkipTo(int64_t most, FunctionRef<bool()> go_on) {
+Result<LogSource::Skipped> LogSource::SkipTo(int64_t most, size_t most_lines, FunctionRef<bool()> go_on) {
   Skipped skipped;
-  for (int64_t lag = Lag(); lag > most;) {
+  for (int64_t lag = Lag(); lag > most || queued_lines() > most_lines;) {
     if (empty()) {
       skipped.stopped = !go_on();
       if (skipped.stopped) break;

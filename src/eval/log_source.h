@@ -1,12 +1,12 @@
 // LogSource: the lines of a growing file or a pipe, each once, through rotation, truncation and restarts.
 //
 // A file is followed by its name. Rotation by rename: the old file is read to its end, then its successor (of
-// NAME.3: NAME.2, of NAME.1: NAME). Truncation: what was not read yet is looked for in a copy beside it, as
-// `copytruncate` of logrotate leaves one; then it is read from its beginning. A place to go on from is
-// {device, inode, offset, fingerprint of the bytes before it}: a file that has another inode but holds those
-// bytes there is the same file. Thread safety: one thread. Invariants: 1. a line is given once, in order. 2.
-// a last line without its end is given only when the file can no longer grow (rotated, truncated, end of a
-// pipe).
+// NAME.3: NAME.2, of NAME.1: NAME; log_family.h). Truncation: what was not read yet is looked for in a copy
+// beside it, as `copytruncate` of logrotate leaves one; then it is read from its beginning. A place to go on
+// from is {device, inode, offset, fingerprint of the bytes before it}: a file that has another inode but
+// holds those bytes there is the same file. Thread safety: one thread. Invariants: 1. a line is given once,
+// in order. 2. a last line without its end is given only when the file can no longer grow (rotated,
+// truncated, end of a pipe).
 // 3. lines that may have been lost are reported as an event. 4. never waits.
 #ifndef BALLAST_EVAL_LOG_SOURCE_H_
 #define BALLAST_EVAL_LOG_SOURCE_H_
@@ -49,7 +49,7 @@ class LogSource {
   bool empty() const { return assembler_.lines().empty(); }
   const LogLine& front() const { return assembler_.lines().front(); }
   LogLine Take();
-  int64_t Queued() const;  // bytes in lines that wait to be taken
+  size_t queued_lines() const { return assembler_.lines().size(); }
   // Bytes read that are in no line taken: of waiting lines and of the unfinished one.
   int64_t Held() const;
   // Nothing more will come: every line was given.
@@ -60,14 +60,15 @@ class LogSource {
   const LogPlace& place() const { return place_; }
   // To wait for input on; -1: ask again later.
   virtual int descriptor() const { return -1; }
-  // For shedding: skips the oldest lines, whole, until at most `most` bytes are behind, there is nothing to
-  // read, or go_on() says no, which is asked before every read: a line may be endless. Their number.
+  // For shedding: skips the oldest lines, whole, until at most `most` bytes are behind and at most
+  // `most_lines` of them are in memory, there is nothing to read, or go_on() says no, which is asked before
+  // every read: a line may be endless. Their number.
   struct Skipped {
     int64_t lines = 0, bytes = 0, from = 0, to = 0;
     std::vector<LogEvent> events;  // that lay between them
     bool stopped = false;          // by go_on()
   };
-  Result<Skipped> SkipTo(int64_t most, FunctionRef<bool()> go_on);
+  Result<Skipped> SkipTo(int64_t most, size_t most_lines, FunctionRef<bool()> go_on);
 
  protected:
   explicit LogSource(size_t keep) : assembler_(keep) {}

@@ -67,6 +67,7 @@ json Describe(const WatchProgress& p) {
           {"offset", p.place.offset},
           {"before_bytes", p.place.before.bytes},
           {"before_hash", p.place.before.hash},
+          {"modified", p.place.modified},
           {"lines", p.lines},
           {"bytes", p.bytes},
           {"skipped_lines", p.skipped_lines},
@@ -75,7 +76,8 @@ json Describe(const WatchProgress& p) {
           {"since_alarm", p.since_alarm},
           {"out_device", p.out_device},
           {"out_inode", p.out_inode},
-          {"out_bytes", p.out_bytes}};
+          {"out_bytes", p.out_bytes},
+          {"out_closed", p.out_closed ? 1 : 0}};
 }
 
 // Numbers of a description whose checksum was right; one that is missing or no number is 0.
@@ -102,7 +104,8 @@ WatchProgress ReadProgress(const Fields& f) {
   p.place = {f.Get<uint64_t>("device"),
              f.Get<uint64_t>("inode"),
              f.Get("offset"),
-             {f.Get("before_bytes"), f.Get<uint64_t>("before_hash")}};
+             {f.Get("before_bytes"), f.Get<uint64_t>("before_hash")},
+             f.Get("modified")};
   p.lines = f.Get("lines");
   p.bytes = f.Get("bytes");
   p.skipped_lines = f.Get("skipped_lines");
@@ -112,6 +115,7 @@ WatchProgress ReadProgress(const Fields& f) {
   p.out_device = f.Get<uint64_t>("out_device");
   p.out_inode = f.Get<uint64_t>("out_inode");
   p.out_bytes = f.Get("out_bytes");
+  p.out_closed = f.Get("out_closed") != 0;
   return p;
 }
 

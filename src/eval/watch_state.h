@@ -31,6 +31,7 @@ struct WatchProgress {
   int64_t since_alarm = 1 << 20;           // lines since the last one
   uint64_t out_device = 0, out_inode = 0;  // the file that the results went to; 0: stdout
   int64_t out_bytes = 0;                   // its length
+  bool out_closed = false;                 // nothing was written to it after this was saved
 };
 
 // `model`: a text that names model, weights and compute; another one refuses the file.

@@ -212,6 +212,142 @@ def test_rotations_while_it_was_away_are_caught_up_with(model, tmp_path):
     assert events(results) == ["gap"] and scored(results)[0]["text"] == "another log"
 
 
+def generation(log, how, n):
+    """What rotation calls the n-th newest of three."""
+    return log.with_name(log.name + {"numbers": f".{n}", "dashes": f"-{n}", "dates": f"-2026113{3 - n}",
+                                     "seconds": f".17645472{90 - n}", "times": f".2026-11-30-12_0{9 - n}"}[how])
+
+
+NAMES = ["numbers", "dashes", "dates", "seconds", "times"]
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["file", "link"])
+@pytest.mark.parametrize("how", NAMES)
+def test_every_generation_is_read_in_its_order(model, tmp_path, how, linked):
+    """While it was away, and while it runs: two rotations within the second it waits for late writers."""
+    (tmp_path / "real").mkdir()
+    log = tmp_path / "real" / "a.log"
+    named = log
+    if linked:
+        named = tmp_path / "link.log"
+        named.symlink_to(log)
+    generation(log, how, 3).write_bytes(b"of an earlier day\n")
+    log.write_bytes(numbered(1, 5))
+    state = tmp_path / "s"
+    assert len(once(model, named, "--state", state)) == 5
+    with open(log, "ab") as f:
+        f.write(numbered(6, 6))
+    os.rename(log, generation(log, how, 2))
+    generation(log, how, 1).write_bytes(numbered(7, 8))
+    log.write_bytes(numbered(9, 9))
+    results = once(model, named, "--state", state)
+    assert [r["text"] for r in scored(results)] == [f"line {i} of the log" for i in range(6, 10)]
+    for n in (1, 2):
+        os.remove(generation(log, how, n))
+    watching = Watching(model, named, "--state", state)
+    time.sleep(0.5)
+    with open(log, "ab") as f:
+        f.write(numbered(10, 10))
+    watching.wait_for(1)
+    os.rename(log, generation(log, how, 2))
+    generation(log, how, 1).write_bytes(numbered(11, 12))
+    log.write_bytes(numbered(13, 13))
+    watching.wait_for(4)
+    assert watching.stop() == 130
+    assert watching.texts == [f"line {i} of the log" for i in range(10, 14)]
+    assert events(watching.results) == ["rotated", "rotated"]
+
+
+def test_a_file_that_rotation_deleted_is_followed_by_what_came_after_it(model, tmp_path):
+    log, old, state = tmp_path / "a.log", tmp_path / "a.log.1", tmp_path / "s"
+    old.write_bytes(b"of an earlier day\n")
+    log.write_bytes(numbered(1, 5))
+    watching = Watching(model, log, "--state", state)
+    watching.wait_for(5)
+    os.rename(log, old)  # one generation is kept: this one goes with the next rotation
+    log.write_bytes(numbered(6, 13))
+    os.rename(log, old)
+    log.write_bytes(numbered(14, 20))
+    watching.wait_for(20)
+    assert watching.stop() == 130
+    assert watching.texts == [f"line {i} of the log" for i in range(1, 21)]
+    assert "gap" in events(watching.results)  # two rotations cannot be told from three
+    # The same while it is away.
+    time.sleep(0.05)
+    log.write_bytes(numbered(21, 22))
+    os.rename(log, old)
+    log.write_bytes(numbered(23, 23))
+    results = once(model, log, "--state", state)
+    assert [r["text"] for r in scored(results)] == [f"line {i} of the log" for i in range(21, 24)]
+    assert events(results)[0] == "gap"
+
+
+def test_a_log_that_is_deleted_and_made_again_repeats_no_generation(model, tmp_path):
+    log = tmp_path / "a.log"
+    for n in (1, 2):
+        (tmp_path / f"a.log.{n}").write_bytes(b"of an earlier day\n" * n)
+    (tmp_path / "a.log.old").write_bytes(b"a copy that somebody made\n")
+    log.write_bytes(numbered(1, 5))
+    watching = Watching(model, log)
+    watching.wait_for(5)
+    log.unlink()
+    log.write_bytes(numbered(6, 7))
+    watching.wait_for(7)
+    assert watching.stop() == 130
+    assert watching.texts == [f"line {i} of the log" for i in range(1, 8)]
+
+
+def test_results_of_others_are_never_cut_off(model, tmp_path):
+    out = tmp_path / "all.jsonl"
+    for name, lines in (("a", 2), ("b", 3)):
+        (tmp_path / name).write_bytes(numbered(1, lines))
+
+    def go(name, kill=False):
+        args = ["watch", tmp_path / name, "-m", model, *SMALL, "--state", tmp_path / f"{name}.state", "-o", out]
+        if not kill:
+            outcome = ballast(*args, "--once")
+            assert outcome.code == 0, outcome.err
+            return outcome.err
+        process = subprocess.Popen([BALLAST, *map(str, args), "--save-every", "1000"], stderr=subprocess.DEVNULL,
+                                   env=environment())
+        size = out.stat().st_size
+        while out.stat().st_size == size or not out.read_bytes().endswith(b"\n"):
+            time.sleep(0.01)
+        time.sleep(0.3)
+        refused(ballast(*args[:-1], out, "--state", tmp_path / "other"), 4, "another process writes them")
+        process.kill()
+        process.wait()
+        return ""
+
+    for name in "aba":
+        assert "repeat" not in go(name)
+    out.write_bytes(out.read_bytes() + b"a note\n")
+    go("b")
+    assert [r.get("line") for r in lines_of(out.read_bytes().replace(b"a note", b"{}"))] == [1, 2, 1, 2, 3, None]
+    with open(tmp_path / "a", "ab") as f:
+        f.write(numbered(3, 4))
+    go("a", kill=True)
+    out.write_bytes(out.read_bytes() + b"a note\n")
+    assert "may repeat lines" in go("a")
+    assert out.read_bytes().count(b"a note") == 2 and out.read_bytes().count(b'{"line":4,') == 2
+
+
+def test_many_short_lines_of_a_pipe_do_not_fill_the_memory(model):
+    """With --max-lag more lines wait than bytes: what they take in memory counts too."""
+    watching = Watching(model, "-", "--max-lag", 1 << 30, stdin=subprocess.PIPE)
+    feed = watching.process.stdin
+    feed.write(b"\n" * 2_000_000)
+    feed.flush()
+    resident = int(next(line for line in open(f"/proc/{watching.process.pid}/status") if "VmRSS" in line).split()[1])
+    assert SANITIZED or resident < 100_000  # KiB; 16 of them a line
+    feed.close()
+    end = time.monotonic() + LIMIT
+    while not any(r.get("event") == "skipped" for r in watching.results):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    watching.stop()
+
+
 def kill_at_random_moments(model, tmp_path, kills, seed):
     rng = random.Random(seed)
     log, state, out = tmp_path / "a.log", tmp_path / "s", tmp_path / "out"
@@ -461,14 +597,15 @@ def test_it_waits_for_a_log_when_asked(model, tmp_path):
 
 def test_from_the_end_means_new_lines_only(model, tmp_path):
     log = tmp_path / "a.log"
-    log.write_bytes(numbered(1, 5))
-    watching = Watching(model, log, "--from-end")
+    begun = b"of a line that is long " * 5000  # and belongs to those that are written from now on
+    log.write_bytes(numbered(1, 5) + begun)
+    watching = Watching(model, log, "--from-end", "--max-line", 1 << 20)
     time.sleep(1)
     with open(log, "ab") as f:
-        f.write(numbered(6, 6))
-    watching.wait_for(1)
+        f.write(b"end\n" + numbered(6, 6))
+    watching.wait_for(2)
     assert watching.stop() == 130
-    assert watching.texts == ["line 6 of the log"]
+    assert watching.texts == [begun.decode() + "end", "line 6 of the log"]
 
 
 def test_too_much_lag_skips_the_oldest_lines_and_says_so(model, tmp_path):
@@ -488,6 +625,18 @@ def test_too_much_lag_skips_the_oldest_lines_and_says_so(model, tmp_path):
     assert values["ballast_input_dropped_lines_total"] == str(gone)
     assert values["ballast_input_lines_total"] == "5000"
     assert values["ballast_input_bytes_total"] == str(len(text))
+
+
+def test_a_full_disk_of_the_metrics_does_not_end_it(model, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_bytes(numbered(1, 5))
+    outcome = ballast("watch", log, "--once", "-m", model, *SMALL, "--metrics", "/dev/full")
+    assert outcome.code == 0 and outcome.err.count("--metrics") == 1 and len(lines_of(outcome.out)) == 5
+
+
+@pytest.mark.parametrize("flag,value", [("--save-every", -1), ("--save-every", "nan"), ("--threshold", 0)])
+def test_a_number_that_makes_no_sense_is_named(tmp_path, flag, value):
+    refused(ballast("watch", tmp_path / "a.log", flag, value), 2, f"{flag}: expected", f"found {value}")
 
 
 def ordinary(n, rng):
