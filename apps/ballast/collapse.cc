@@ -102,7 +102,7 @@ Result<bool> CollapseGuard::OnVerdict(Stream& stream, const Verdict& verdict) {
   told_ = Health::kOk;
   ++rescues_;
   rescued_at_ = stream.position();
-  Note(fmt::format("[rescued: the last {} tokens were encoded again behind {} sinks]", plan.tail.size(),
+  Note(fmt::format("[rescued: the newest tokens ({}) were encoded again behind {} sinks]", plan.tail.size(),
                    plan.sinks.size()));
   return true;
 }

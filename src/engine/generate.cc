@@ -19,7 +19,12 @@ bool Generation::Show(const std::string& text) {
 }
 
 Result<Token> Generation::Next(Sampler& sampler, std::span<const float> logits) {
-  BALLAST_ASSIGN_OR_RETURN(const Token token, sampler.Sample(logits));
+  const Result<Token> drawn = sampler.Sample(logits);
+  if (!drawn.ok()) {
+    if (options_.monitor != nullptr) options_.monitor->Broken();
+    return drawn.status();
+  }
+  const Token token = *drawn;
   out_.tokens.push_back(token);
   sampler.Observe(token);
   if (options_.monitor != nullptr) options_.monitor->Drawn(logits, token);

@@ -53,7 +53,7 @@ class Generation {
   Generation(const Tokenizer& tokenizer, GenerateOptions options);
 
   bool over() const { return over_; }
-  // Samples and observes the next token. kInternal when the model is broken; REQUIRES: !over().
+  // Samples and observes the next token. kModel when the model is broken; REQUIRES: !over().
   Result<Token> Next(Sampler& sampler, std::span<const float> logits);
   // Ends it from outside: what was held back is shown.
   void Cut(StopReason reason);

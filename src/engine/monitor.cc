@@ -64,6 +64,11 @@ void Monitor::Drawn(std::span<const float> logits, Token token, bool generated) 
   if (!broken_) entropy_.Add(stats.entropy, stride_, verdict_.state == Health::kOk);
 }
 
+void Monitor::Broken() {
+  broken_ = true;
+  Judge(0);
+}
+
 float Monitor::Share(const float* sink_mass, int64_t layer_stride) const {
   if (sink_mass == nullptr || layers_.empty()) return NAN;
   float sum = 0;

@@ -51,6 +51,8 @@ class Monitor {
   // `tokens` were fed up to stream position `position` (of the next token), the newest with these softmax
   // shares of the stream's first tokens (see Stream::Row; null: unknown).
   void Fed(int64_t position, int64_t tokens, const float* sink_mass, int64_t layer_stride);
+  // No token could be drawn: the logits are no numbers.
+  void Broken();
   // The stream was rescued: all is well until shown otherwise; what is usual stays known.
   void Rescued();
 

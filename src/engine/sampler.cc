@@ -136,8 +136,8 @@ Result<Token> Sampler::Sample(std::span<const float> logits) {
   Penalise();
   const Token best = Greedy();
   if (work_[best] == kBanned) {
-    return Status(Code::kInternal, "no token can be sampled: expected a finite logit, found none in " +
-                                       std::to_string(vocab_));
+    return Status(Code::kModel, "no token can be sampled: expected a finite logit, found none in " +
+                                    std::to_string(vocab_));
   }
   if (options_.temperature == 0 || options_.top_k == 1) return best;
   GatherCandidates(work_[best]);

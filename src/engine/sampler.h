@@ -51,7 +51,7 @@ class Sampler {
   // vocabulary are ignored.
   void Observe(Token token);
   // Picks the next token; does not Observe it. logits: (vocab); not changed. Finite unless the model is
-  // broken: NaN counts as -inf; when nothing is left, returns kInternal. Ties go to the lowest id.
+  // broken: NaN counts as -inf; when nothing is left, returns kModel. Ties go to the lowest id.
   Result<Token> Sample(std::span<const float> logits);
   uint64_t seed() const { return seed_; }
   const SamplerOptions& options() const { return options_; }

@@ -26,6 +26,7 @@ ApiError ShuttingDown() { return Busy("the server is shutting down", "shutting_d
 ApiError FromStatus(const Status& status, const std::string& param) {
   if (status.code() == Code::kInternal)
     return {500, status.message(), "server_error", "", "internal_error", 0};
+  if (status.code() == Code::kModel) return {500, status.message(), "server_error", "", "model_failed", 0};
   std::string message = status.message();
   if (!status.hint().empty()) message += " (" + status.hint() + ")";
   if (!message.starts_with("--")) return BadRequest(std::move(message), param);

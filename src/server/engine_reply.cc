@@ -76,7 +76,10 @@ void EngineCore::SampleAll(const std::vector<Job*>& jobs) {
 void EngineCore::AfterSample(Job& job) {
   job.next.clear();
   if (job.drawn && !job.drawn->ok()) {
-    if (options_.counters != nullptr) ++options_.counters->nonfinite_logits;
+    if (options_.counters != nullptr) {
+      ++options_.counters->nonfinite_logits;
+      ++options_.counters->alarms[static_cast<size_t>(Ailment::kNonFinite)];
+    }
     Fail(job, FromStatus(job.drawn->status(), ""));
     return;
   }

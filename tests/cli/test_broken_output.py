@@ -4,6 +4,7 @@ import json
 import pytest
 import tiny_gguf
 from conftest import ballast, refused
+from serve_process import Server
 
 WORDS = "expected a number, found none, since the model's output is not finite"
 
@@ -62,6 +63,22 @@ def test_watch_does_not_call_it_no_surprise(broken, text):
 
 def test_probe_does_not_call_it_not_vulnerable(broken, text):
     refused(run(broken, "probe", "-f", text), 3, f"the sink map: {WORDS}")
+
+
+@pytest.mark.parametrize("what", ["run", "chat"])
+def test_a_reply_ends_with_the_reason(broken, what):
+    args = ["-p", "abc", "-n", 4] if what == "run" else ["--chat-format", "chatml"]
+    outcome = ballast(what, *args, "--on-collapse", "stop", "-m", broken, "-t", 1, stdin=b"" if what == "run" else b"hi\n")
+    assert outcome.code == 3 and "expected a finite logit, found none in 257" in outcome.err
+
+
+def test_serve_says_whose_fault_it_is_and_raises_the_alarm(broken):
+    server = Server("-m", broken, "-t", 1)
+    status, answer = server.json("POST", "/v1/completions", {"prompt": "abc", "max_tokens": 4})
+    assert (status, answer["error"]["code"]) == (500, "model_failed") and "finite logit" in answer["error"]["message"]
+    assert server.metric('ballast_collapse_alarms_total{reason="non_finite"}') == 1
+    assert server.json("GET", "/health")[0] == 200  # others' sessions go on
+    assert server.stop() == 0
 
 
 def test_trial_notices_and_fails(broken, text):

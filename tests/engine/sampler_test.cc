@@ -232,7 +232,7 @@ TEST(SamplerTest, BrokenLogitsNeverChooseABrokenToken) {
   for (Sampler* s : {&sampler, &best}) {
     const auto none = s->Sample(std::vector<float>{kNan, -kInf, kNan, -kInf});
     ASSERT_FALSE(none.ok());
-    EXPECT_EQ(none.status().code(), Code::kInternal);
+    EXPECT_EQ(none.status().code(), Code::kModel);
     EXPECT_EQ(none.status().message(), "no token can be sampled: expected a finite logit, found none in 4");
   }
   EXPECT_EQ(sampler.Sample(std::vector<float>{1, 2}).status().code(), Code::kInternal);
