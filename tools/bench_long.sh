@@ -24,6 +24,16 @@ python=/usr/bin/python3
 mkdir -p "$out/state"
 
 text=${LONG_TEXT:-$out/text.txt}
+model=${BALLAST_MODEL:-$root/models/SmolLM2-135M-Instruct.Q4_1.gguf}
+
+# What is there was made with one set of sizes; results of two do not belong into one table.
+settings="$tokens tokens, -c $context, $short with other caches, blocks of $block, text $text, model $model"
+if [ -e "$out/settings" ] && [ "$(cat "$out/settings")" != "$settings" ]; then
+  echo "bench_long: $out: expected one that was made with: $settings" >&2
+  echo "bench_long: found: $(cat "$out/settings"); name another folder, or remove this one" >&2
+  exit 2
+fi
+echo "$settings" >"$out/settings"
 if [ ! -e "$text" ]; then
   echo "bench_long: making the text" >&2
   "$python" "$root/tools/long_text.py" "$text" --cache "$out"

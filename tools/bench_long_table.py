@@ -29,6 +29,8 @@ def per_token(blocks):
 
 
 def main(folder):
+    if not (folder / "q8.json").exists():
+        sys.exit(f"bench_long_table: {folder}: expected q8.json, which tools/bench_long.sh makes, found none")
     document = json.loads((folder / "q8.json").read_text())
     run, gate = document["runs"][0], document["gate"]
     blocks, reference = run["blocks"], gate["reference"]["blocks"]
@@ -54,13 +56,18 @@ def main(folder):
     print(f"\nProcessor time per token: {first:.3f} ms in the first quarter, {last:.3f} ms in the last.")
     print(f"\nPerplexity of the last {end - begin:,} tokens: {ratio:.4f} times the reference's "
           f"(whole blocks only).")
-    print(f"\nAfter roll-over, {gate['tokens']:,} tokens: {gate['ratio']:.4f} times the reference's "
-          f"(95%: {gate['ci_low']} to {gate['ci_high']}; {gate['method']}).")
+    sure = "too few tokens for an interval"
+    if gate["ci_low"] is not None:
+        sure = f"95%: {gate['ci_low']:.4f} to {gate['ci_high']:.4f}; {gate['method']}"
+    print(f"\nAfter roll-over, {gate['tokens']:,} tokens: {gate['ratio']:.4f} times the reference's ({sure}).")
     for name in ("f16", "f32"):
         path = folder / f"{name}.json"
         if not path.exists():
             continue
-        same = json.loads(path.read_text())["runs"][0]["blocks"]
+        other = json.loads(path.read_text())["runs"][0]
+        if other["context"] != run["context"]:
+            sys.exit(f"bench_long_table: {path}: expected -c {run['context']}, as q8.json has, found {other['context']}")
+        same = other["blocks"]
         whole = [b for b in same if any(b["from"] == q["from"] and b["to"] == q["to"] for q in blocks)]
         if whole:
             ours = math.exp(mean_nll(blocks, 0, whole[-1]["to"]))

@@ -36,6 +36,8 @@ def measure(labels, results):
     positive = [r["offset"] in first for r in lines]
     if sum(positive) != len(first) or all(positive):
         sys.exit(f"watch_roc: expected {len(first)} labelled lines in the results, found {sum(positive)}")
+    if not first:
+        sys.exit("watch_roc: expected labels of at least one fault, found none")
     alarms = {r["offset"] for r in lines if r["alarm"]}
     outside = [r for r in lines if r["alarm"] and r["offset"] not in first
                and not any(fault["begin"] <= r["offset"] < fault["end"] for fault in labels["faults"])]

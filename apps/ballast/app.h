@@ -85,6 +85,8 @@ CLI::Option* AddFlag(CLI::App& app, const std::string& names, const std::string&
 CLI::Option* AddTextFlag(CLI::App& app, const std::string& names, const std::string& env, std::string& value,
                          const std::string& help);
 
+// The same status in the name of another flag, where `status` names `from`.
+Status RenameFlag(const Status& status, std::string_view from, std::string_view to);
 // kUsage, naming the flag, unless low <= value <= high. `unit` is for the message.
 Status CheckCount(std::string_view flag, int64_t value, int64_t low, int64_t high,
                   std::string_view unit = "");
@@ -188,8 +190,11 @@ Result<std::string> ReadDescriptor(int fd, const std::string& name, size_t most 
 // A descriptor to read `path` from. kInput with the path when there is none; kInterrupted when Ctrl-C came
 // while a pipe without a writer was waited for.
 Result<int> OpenToRead(const std::string& path);
-// Writes a file through a temporary beside it; kInternal/kInput when that fails (full disk included).
-Status WriteFileAtomically(const std::string& path, std::string_view bytes);
+// Writes a file through a temporary beside it, of a new name or the one given (its only writer may give one);
+// kInternal/kInput when that fails (full disk included).
+Status WriteFileAtomically(const std::string& path, std::string_view bytes, std::string temporary = "");
+// Makes a folder, unless it is there; kInput, in the name of `flag`, when it cannot be one to write in.
+Status MakeFolder(std::string_view flag, const std::string& path);
 // Whether that could work, asked before long work. Writes nothing; the disk may still turn out full.
 Status CheckWritable(const std::string& path);
 

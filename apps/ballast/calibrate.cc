@@ -157,7 +157,9 @@ int RunCalibrate(CalibrateFlags& flags) {
   if (!tokens.ok()) return Fail(tokens.status());
   const auto n = static_cast<int64_t>(tokens->size());
   if (options->contexts.empty()) options->contexts = DefaultContexts(loaded->model->config(), n);
-  if (const Status status = CheckCalibration(*options, n); !status.ok()) return Fail(status);
+  if (const Status status = CheckCalibration(*options, n); !status.ok()) {
+    return Fail(RenameFlag(RenameFlag(status, "--context:", "--contexts:"), "--sinks:", "--sinks-list:"));
+  }
   const size_t cells = options->contexts.size() * options->sinks.size();
   EvalProgress progress("calibrate", flags.common.verbose);
   options->on_progress = [&](size_t cell, int64_t done, int64_t total) {

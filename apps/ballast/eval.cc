@@ -75,7 +75,7 @@ Status CheckFlags(EvalFlags& flags) {
     if (flags.per_token) {
       return Status::Expected(Code::kUsage, "--checkpoint", "a run without --per-token", "both");
     }
-    BALLAST_RETURN_IF_ERROR(CheckWritable(flags.checkpoint + "/checkpoint"));
+    BALLAST_RETURN_IF_ERROR(MakeFolder("--checkpoint", flags.checkpoint));
   }
   BALLAST_RETURN_IF_ERROR(
       CheckOutputs({{"--plot", flags.plot}, {"--report", flags.report}}, flags.text, flags.common));
@@ -108,6 +108,18 @@ Result<StreamOptions> WantedReference(const EvalFlags& flags, const ModelConfig&
   return GateReference(config, *judged, tokens, choice);
 }
 
+// The capacity of a run without -c. One that is judged holds half of what its reference does where both would
+// be the same.
+Result<int64_t> DefaultToJudge(const EvalFlags& flags, const ModelConfig& config, StreamOptions options,
+                               int64_t tokens) {
+  options.context = DefaultContext(config);
+  if (!flags.gated || options.policy == Policy::kDense || flags.reference_context != 0)
+    return options.context;
+  BALLAST_ASSIGN_OR_RETURN(const StreamOptions reference, WantedReference(flags, config, {options}, tokens));
+  if (reference.policy == Policy::kRecompute || reference.context != options.context) return options.context;
+  return options.context / 2;
+}
+
 // One StreamOptions per --policy. Every one is checked against the text and tried on the model (which costs
 // nothing: a cache's memory is touched when used), so that the last policy is not refused after the first
 // ran.
@@ -123,7 +135,9 @@ Result<std::vector<StreamOptions>> PlanRuns(const EvalFlags& flags, const Loaded
     // A gate that names dense asks what becomes of it, not how much room it has.
     const bool open = options.policy == Policy::kDense && flags.gated && flags.dense_context == 0;
     if (open) options.context = std::min(tokens, kMaxContext);
-    if (options.context == 0) options.context = DefaultContext(config);
+    if (options.context == 0) {
+      BALLAST_ASSIGN_OR_RETURN(options.context, DefaultToJudge(flags, config, options, tokens));
+    }
     BALLAST_RETURN_IF_ERROR(CheckRollover(config, options, tokens));
     if (const auto from = JudgedFrom(config, options, tokens); flags.gated && from) {
       BALLAST_RETURN_IF_ERROR(CheckGate(flags.gate, *from, tokens));
@@ -139,7 +153,18 @@ Result<std::vector<StreamOptions>> PlanRuns(const EvalFlags& flags, const Loaded
   if (flags.gated) {
     BALLAST_ASSIGN_OR_RETURN(const StreamOptions reference, WantedReference(flags, config, plan, tokens));
     BALLAST_RETURN_IF_ERROR(CheckRollover(config, reference, tokens));
-    BALLAST_RETURN_IF_ERROR(Stream::Create(*loaded.model, *loaded.pool, reference).status());
+    BALLAST_RETURN_IF_ERROR(RenameFlag(Stream::Create(*loaded.model, *loaded.pool, reference).status(),
+                                       "--context", "--reference-context"));
+    // A run beside itself would always pass.
+    const bool all_same = std::all_of(plan.begin(), plan.end(), [&](const StreamOptions& run) {
+      return !JudgedFrom(config, run, tokens) || IsReference(run, reference, tokens);
+    });
+    if (all_same) {
+      return Status::Expected(
+          Code::kUsage, "--gate", "a run to judge beside its reference",
+          fmt::format("{} at {} tokens for both", PolicyName(reference.policy), reference.context),
+          "-c C judges a smaller cache, --reference-context another reference");
+    }
   }
   return plan;
 }
@@ -166,7 +191,8 @@ Result<RolloverRun> RunOne(const EvalFlags& flags, const Loaded& loaded, TokenSo
     RolloverCheckpoints& checkpoints = options.checkpoints;
     checkpoints.every = flags.checkpoint_every;
     checkpoints.save = [path](std::span<const uint8_t> image) {
-      return WriteFileAtomically(path, {reinterpret_cast<const char*>(image.data()), image.size()});
+      return WriteFileAtomically(path, {reinterpret_cast<const char*>(image.data()), image.size()},
+                                 path + ".tmp");  // one name: a kill leaves no second one
     };
     checkpoints.identity = IdentifyModel(*loaded.file, *loaded.tokenizer, loaded.model->config(),
                                          loaded.model->compute(), MakeLoadOptions(flags.common).weights);

@@ -104,6 +104,11 @@ CLI::Option* AddTextFlag(CLI::App& app, const std::string& names, const std::str
   return AddParsedFlag(app, names, env, FlagKind::kLast, take, help);
 }
 
+Status RenameFlag(const Status& status, std::string_view from, std::string_view to) {
+  if (status.ok() || !status.message().starts_with(from)) return status;
+  return Status(status.code(), std::string(to) + status.message().substr(from.size()), status.hint());
+}
+
 Status CheckCount(std::string_view flag, int64_t value, int64_t low, int64_t high, std::string_view unit) {
   if (value >= low && value <= high) return Status();
   return Status::Expected(Code::kUsage, flag,

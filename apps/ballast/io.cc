@@ -262,17 +262,35 @@ Status FillTemporary(int fd, const std::string& path, std::string_view bytes) {
 
 }  // namespace
 
-Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
+Status WriteFileAtomically(const std::string& path, std::string_view bytes, std::string temporary) {
   struct stat info {};
   if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return WriteInPlace(path, bytes);
   const std::string target = ResolvePath(path);  // a link stays a link
-  std::string temporary = target + ".XXXXXX";
-  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
+  int fd = -1;
+  if (temporary.empty()) {
+    temporary = target + ".XXXXXX";
+    fd = mkostemp(temporary.data(), O_CLOEXEC);
+  } else {
+    fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  }
   if (fd < 0) return WriteFailure(path);
   Status status = FillTemporary(fd, target, bytes);
   if (status.ok() && rename(temporary.c_str(), target.c_str()) != 0) status = WriteFailure(path);
   if (!status.ok()) unlink(temporary.c_str());
   return status;
+}
+
+Status MakeFolder(std::string_view flag, const std::string& path) {
+  struct stat info {};
+  const std::string what = fmt::format("{} {}", flag, path);
+  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
+    return Status::Expected(Code::kInput, what, "a folder", std::strerror(errno));
+  }
+  if (stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    return Status::Expected(Code::kInput, what, "a folder", "a file");
+  }
+  if (access(path.c_str(), W_OK | X_OK) == 0) return Status();
+  return Status::Expected(Code::kInput, what, "a folder to write in", std::strerror(errno));
 }
 
 Status CheckWritable(const std::string& path) {

@@ -34,6 +34,10 @@ Result<Profile> ReadProfile(const std::string& path) {
     }
     Profile profile;
     profile.sha256 = document.at("model").at("sha256").get<std::string>();
+    for (const char* name : {"context", "sinks"}) {
+      if (!document.at(name).is_number_integer())
+        return bad(fmt::format("a whole number of {}", name), document.at(name).dump());
+    }
     profile.context = document.at("context").get<int64_t>();
     profile.sinks = document.at("sinks").get<int64_t>();
     const Policy policy = profile.sinks == 0 ? Policy::kWindow : Policy::kSinks;
@@ -80,6 +84,11 @@ Status ApplyProfile(ProfileFlags& profile, CommonFlags& flags) {
   if (!model.ok()) return Status();  // loading says it better
   const std::string path = profile.path.empty() ? ProfilePath(*model) : profile.path;
   if (profile.path.empty() && access(path.c_str(), F_OK) != 0) return Status();
+  struct stat info {};
+  if (profile.path.empty() && stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) {
+    Warn("profile ignored: " + path + ": expected a file, found a pipe");  // nobody asked to wait for it
+    return Status();
+  }
   const Result<Profile> read = ReadProfile(path);
   if (!read.ok()) {
     if (!profile.path.empty() && access(path.c_str(), F_OK) != 0) return read.status();

@@ -68,6 +68,11 @@ json ResultJson(const StreamEvalResult& result, const Loaded& loaded) {
           {"points", std::move(points)}};
 }
 
+std::string Range(const Interval& interval) {
+  if (!(interval.low <= interval.high)) return "unknown";  // of one question
+  return fmt::format("{:.3f} to {:.3f}", interval.low, interval.high);
+}
+
 std::string ResultText(const StreamEvalResult& result, const Loaded& loaded) {
   std::string out = fmt::format(
       "StreamEval of {}: {} at {}, {} lines like \"{}\"\nAnswers among {} words; chance is {:.3f}. "
@@ -78,11 +83,9 @@ std::string ResultText(const StreamEvalResult& result, const Loaded& loaded) {
   out += fmt::format("{:>10}{:>10}{:>12}{:>10}{:>18}{:>12}{:>18}\n", "lines ago", "tokens", "in window",
                      "accuracy", "95%", "likelihood", "95%");
   for (const StreamEvalPoint& p : result.points) {
-    out +=
-        fmt::format("{:>10}{:>10.0f}{:>11.0f}%{:>10.3f}{:>18}{:>12.3f}{:>18}\n", Grouped(p.lines), p.tokens,
-                    100 * p.visible, static_cast<double>(p.right) / static_cast<double>(p.asked),
-                    fmt::format("{:.3f} to {:.3f}", p.accuracy.low, p.accuracy.high), p.likelihood,
-                    fmt::format("{:.3f} to {:.3f}", p.likelihood_interval.low, p.likelihood_interval.high));
+    out += fmt::format("{:>10}{:>10.0f}{:>11.0f}%{:>10.3f}{:>18}{:>12.3f}{:>18}\n", Grouped(p.lines),
+                       p.tokens, 100 * p.visible, static_cast<double>(p.right) / static_cast<double>(p.asked),
+                       Range(p.accuracy), p.likelihood, Range(p.likelihood_interval));
   }
   return out;
 }

@@ -5,11 +5,13 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
 #include "app.h"
 #include "eval/nll_stats.h"
+#include "eval/rollover.h"
 #include "eval_common.h"
 #include "terminal.h"
 
@@ -106,6 +108,9 @@ Result<json> Free(const TrialFlags& flags, const Loaded& loaded, const TrialOpti
   }
   BALLAST_ASSIGN_OR_RETURN(const std::string text, ReadAll(flags.text.text.value));
   options.openings = Lines(text);
+  if (options.openings.empty()) {
+    return Status::Expected(Code::kInput, flags.text.text.value, "an opening a line", "no line");
+  }
   BALLAST_ASSIGN_OR_RETURN(const TrialRun run,
                            RunFreeTrial(*loaded.model, *loaded.tokenizer, *loaded.pool, options));
   return TrialJson(run, flags, options.stream.policy);
@@ -113,6 +118,8 @@ Result<json> Free(const TrialFlags& flags, const Loaded& loaded, const TrialOpti
 
 Result<json> Fed(const TrialFlags& flags, const Loaded& loaded, const TrialOptions& options) {
   BALLAST_ASSIGN_OR_RETURN(const std::vector<Token> tokens, LoadTokens(flags.text, loaded));
+  BALLAST_RETURN_IF_ERROR(
+      CheckRollover(loaded.model->config(), options.stream, static_cast<int64_t>(tokens.size())));
   SpanTokens source(tokens);
   BALLAST_ASSIGN_OR_RETURN(const TrialRun run,
                            RunFedTrial(*loaded.model, *loaded.tokenizer, *loaded.pool, source, options));
@@ -129,10 +136,11 @@ std::string ForPeople(const json& out) {
   std::string text = fmt::format("{} tokens under {}, cache of {}\n", Grouped(out["tokens"].get<int64_t>()),
                                  out["policy"].get<std::string>(), Grouped(out["context"].get<int64_t>()));
   for (const json& a : out["alarms"]) {
-    text += fmt::format("  stream {}: {} at {}, {} after roll-over, suspected at {}\n",
+    const auto after = a["after_roll_over"].get<int64_t>();
+    text += fmt::format("  stream {}: {} at {}, {} {} roll-over, suspected at {}\n",
                         a["stream"].get<int64_t>(), a["reason"].get<std::string>(),
-                        Grouped(a["position"].get<int64_t>()), Grouped(a["after_roll_over"].get<int64_t>()),
-                        Grouped(a["since"].get<int64_t>()));
+                        Grouped(a["position"].get<int64_t>()), Grouped(std::abs(after)),
+                        after < 0 ? "before" : "after", Grouped(a["since"].get<int64_t>()));
   }
   if (out["alarms"].empty()) text += "  no alarm\n";
   if (const auto after = out.find("after_rescue"); after != out.end() && !after->is_null()) {
@@ -148,6 +156,10 @@ Status CheckFlags(TrialFlags& flags) {
   BALLAST_RETURN_IF_ERROR(CheckTextFlags(flags.text, "trial"));
   BALLAST_RETURN_IF_ERROR(RefusePinSystem(flags.common, "trial"));
   BALLAST_RETURN_IF_ERROR(CheckCount("--streams", flags.streams, 0, 4096));
+  if (flags.streams > 0 && (flags.rescue || flags.text.limit >= 0)) {
+    return Status::Expected(Code::kUsage, "--streams", "streams that write freely alone",
+                            flags.rescue ? "--rescue too" : "--limit too");
+  }
   BALLAST_RETURN_IF_ERROR(CheckCount("--length", flags.length, 1, int64_t{1} << 40, "tokens"));
   return CheckSamplingFlags(flags.sampling);
 }

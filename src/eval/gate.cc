@@ -27,10 +27,20 @@ StreamOptions GateReference(const ModelConfig& config, const StreamOptions& judg
 }
 
 bool ServesAsReference(const RolloverRun& run, const StreamOptions& reference) {
+  StreamOptions options;
+  options.policy = run.policy;
+  options.kv = run.kv;
+  options.context = run.context;
+  options.pinned = run.sinks;
+  return IsReference(options, reference, run.tokens);
+}
+
+bool IsReference(const StreamOptions& run, const StreamOptions& reference, int64_t tokens) {
   if (run.policy != reference.policy || run.kv != reference.kv) return false;
   // Dense runs see every token, whatever room is left over.
-  if (run.policy == Policy::kDense) return run.context >= run.tokens;
-  return run.context == reference.context && (run.policy == Policy::kWindow || run.sinks == reference.pinned);
+  if (run.policy == Policy::kDense) return run.context >= tokens;
+  return run.context == reference.context &&
+         (run.policy == Policy::kWindow || run.pinned == reference.pinned);
 }
 
 std::optional<int64_t> JudgedFrom(const ModelConfig& config, const StreamOptions& options, int64_t tokens) {

@@ -37,6 +37,9 @@ StreamOptions GateReference(const ModelConfig& config, const StreamOptions& judg
 // True when `run` can stand for the reference, so that it need not run again.
 bool ServesAsReference(const RolloverRun& run, const StreamOptions& reference);
 
+// The same of a run that is planned (its context resolved).
+bool IsReference(const StreamOptions& run, const StreamOptions& reference, int64_t tokens);
+
 // Index of the first nll to be judged of a run with these options (their context resolved); none for a dense
 // cache within the trained length, which is not judged.
 std::optional<int64_t> JudgedFrom(const ModelConfig& config, const StreamOptions& options, int64_t tokens);

@@ -141,6 +141,11 @@ class Scorer {
     }
     const int64_t position = image.stream->position();
     if (position < 1 || stats_.count() != position - 1) return bad;
+    if (source.size() < position) {
+      return Status::Expected(Code::kInput, "checkpoint: text",
+                              "at least " + std::to_string(position) + " tokens",
+                              std::to_string(source.size()));
+    }
     while (source.size() >= position && skipped_ < position) {
       BALLAST_ASSIGN_OR_RETURN(const std::span<const Token> piece, source.Next(position - skipped_));
       if (piece.empty()) break;

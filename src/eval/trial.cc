@@ -193,7 +193,7 @@ Status Begin(const Model& model, const Tokenizer& tokenizer, ThreadPool& pool,
   return Status();
 }
 
-// Draws every stream's next token; kInternal when one's logits are broken.
+// Draws every stream's next token; kModel when one's logits are broken.
 Status Draw(Writers& writers, ThreadPool& pool) {
   const auto count = static_cast<int64_t>(writers.streams.size());
   std::vector<Status> status(writers.streams.size());

@@ -73,6 +73,26 @@ class TestGate:
                     part.pop(cost, None)
         assert gates[0] == gates[1]
 
+    def test_a_run_is_never_its_own_reference(self, tiny, text):
+        """Without -c the judged cache and that of the reference were both as large as the trained length."""
+        for policies in ([], ["--policy", "sinks"], ["--policy", "window"]):
+            document = evaluate(tiny, text, *policies, "--gate", 2, "--json").json
+            assert (document["runs"][0]["context"], document["gate"]["reference"]["context"]) == (128, 256)
+            assert document["gate"]["ratio"] != 1
+        refused(evaluate(tiny, text, "-c", 256, "--gate", 2), 2, "--gate", "sinks at 256 tokens for both", "-c C")
+        refused(evaluate(tiny, text, "-c", 64, "--gate", 2, "--reference", "window", "--policy", "window"), 2, "--gate")
+        both = evaluate(tiny, text, "-c", 256, "--gate", 2, "--policy", "sinks", "--policy", "window", "--json")
+        assert [j["ratio"] == 1 for j in both.json["gate"]["judged"]] == [True, False]
+        assert evaluate(tiny, text, "-c", 256, "--gate", 2, "--reference-context", 512).code == 0
+
+    def test_the_folder_of_checkpoints_is_made_or_named(self, tiny, text, tmp_path):
+        assert evaluate(tiny, text, "-c", 64, "--checkpoint", tmp_path / "new").code == 0
+        assert [p.name for p in (tmp_path / "new").iterdir()] == ["sinks-64-4-q8.ckpt"]
+        refused(evaluate(tiny, text, "-c", 64, "--checkpoint", tmp_path / "no/folder"), 4, "--checkpoint", "no/folder")
+        refused(evaluate(tiny, text, "-c", 64, "--checkpoint", text), 4, "--checkpoint", "a folder")
+        refused(evaluate(tiny, text, "-c", 64, "--checkpoint", tmp_path / "new", limit=600), 4, "at least 1200 tokens",
+                "found 600")
+
     def test_references_can_be_chosen(self, tiny, text):
         gate = evaluate(tiny, text, "-c", 32, "--gate", 2, "--json", "--reference", "recompute",
                         limit=300).json["gate"]
